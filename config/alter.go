@@ -1,0 +1,160 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Errors of a change to settings; each is wrapped with the key and the cause. ErrValue is the fourth.
+var (
+	// ErrUnknownKey: the scope has no key of that name.
+	ErrUnknownKey = errors.New("unknown property")
+	// ErrReadOnly: the key needs a restart.
+	ErrReadOnly = errors.New("property cannot be changed while the server runs")
+	// ErrNotList: APPEND or SUBTRACT on a key that is no list.
+	ErrNotList = errors.New("property is not a list")
+	// ErrRefused: the value asks for something that is not served.
+	ErrRefused = errors.New("refused")
+)
+
+// ValidateTopic checks one setting of a topic and returns it in canonical form.
+func ValidateTopic(key, value string) (string, error) { return validate(ScopeTopic, key, value) }
+
+// ValidateGroup checks one setting of a group and returns it in canonical form.
+func ValidateGroup(key, value string) (string, error) { return validate(ScopeGroup, key, value) }
+
+// ValidateClientMetrics checks one setting of a client metrics subscription and returns it in canonical form.
+func ValidateClientMetrics(key, value string) (string, error) {
+	return validate(ScopeClientMetrics, key, value)
+}
+
+// ValidateBroker checks one dynamic setting of a broker, or of all brokers, and returns it in canonical form. A key that needs a restart
+// answers ErrReadOnly.
+func ValidateBroker(key, value string) (string, error) {
+	if err := Alterable(key); err != nil {
+		return "", err
+	}
+	return validate(ScopeBroker, key, value)
+}
+
+// Alterable is nil when the broker key can be set, or its setting removed, while the server runs.
+func Alterable(key string) error {
+	k := Lookup(ScopeBroker, key)
+	switch {
+	case k == nil:
+		return unknown(ScopeBroker, key)
+	case !k.Live:
+		return fmt.Errorf("%s: %w", key, ErrReadOnly)
+	}
+	return nil
+}
+
+// Known is nil when the scope has a key of that name, else an error that wraps ErrUnknownKey and suggests one.
+func Known(scope Scope, key string) error {
+	if Lookup(scope, key) == nil {
+		return unknown(scope, key)
+	}
+	return nil
+}
+
+func unknown(scope Scope, key string) error {
+	if s := Suggest(scope, key); s != "" {
+		return fmt.Errorf("%w %s, did you mean %s", ErrUnknownKey, key, s)
+	}
+	return fmt.Errorf("%w %s", ErrUnknownKey, key)
+}
+
+func validate(scope Scope, key, value string) (string, error) {
+	k := Lookup(scope, key)
+	if k == nil {
+		return "", unknown(scope, key)
+	}
+	v, err := k.Check(value)
+	if err != nil {
+		return "", err
+	}
+	if k.Status == Refused && !k.accepts(v) {
+		return "", fmt.Errorf("%s=%s is %w: %s", key, shown(k, v), ErrRefused, k.Reason)
+	}
+	return v, nil
+}
+
+// ValidateTopicSet checks all settings of one topic together: each on its own, and what concerns several.
+func (l Layers) ValidateTopicSet(set map[string]string) error {
+	for _, k := range sortedNames(set) {
+		if _, err := ValidateTopic(k, set[k]); err != nil {
+			return err
+		}
+	}
+	l.Topic = set
+	t := l.Effective()
+	if t.Compaction.MinLag > t.Compaction.MaxLag {
+		return fmt.Errorf("%w: min.compaction.lag.ms (%v) is above max.compaction.lag.ms (%v)", ErrValue, t.Compaction.MinLag, t.Compaction.MaxLag)
+	}
+	return nil
+}
+
+func sortedNames(set map[string]string) []string {
+	names := make([]string, 0, len(set))
+	for k := range set {
+		names = append(names, k)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Op is an operation of IncrementalAlterConfigs. The numbers are those of the wire.
+type Op int8
+
+// The operations on one setting.
+const (
+	OpSet      Op = 0
+	OpDelete   Op = 1
+	OpAppend   Op = 2
+	OpSubtract Op = 3
+)
+
+// Apply works out the new value of a key. current is its own setting, nil where there is none; inherited is the value that it has then,
+// which APPEND and SUBTRACT start from. A nil result with a nil error removes the setting. The result has passed the checks of the scope.
+func Apply(scope Scope, key string, op Op, current *string, inherited, operand string) (*string, error) {
+	if op == OpDelete {
+		return nil, Known(scope, key)
+	}
+	k := Lookup(scope, key)
+	if k == nil {
+		return nil, unknown(scope, key)
+	}
+	next := operand
+	if op == OpAppend || op == OpSubtract {
+		if k.Type != List {
+			return nil, fmt.Errorf("%s has type %s: %w", key, k.Type, ErrNotList)
+		}
+		from := inherited
+		if current != nil {
+			from = *current
+		}
+		next = edit(splitList(from), op, splitList(operand))
+	}
+	v, err := validate(scope, key, next)
+	if err != nil {
+		return nil, err
+	}
+	return &v, nil
+}
+
+// edit adds the items that are missing, or takes out those that are there.
+func edit(items []string, op Op, operand []string) string {
+	items = slices.DeleteFunc(items, func(s string) bool { return s == "" })
+	for _, it := range operand {
+		has := slices.Contains(items, it)
+		switch {
+		case op == OpAppend && !has:
+			items = append(items, it)
+		case op == OpSubtract && has:
+			items = slices.DeleteFunc(items, func(s string) bool { return s == it })
+		}
+	}
+	return strings.Join(items, ",")
+}
