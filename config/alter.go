@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -30,23 +31,43 @@ func ValidateClientMetrics(key, value string) (string, error) {
 	return validate(ScopeClientMetrics, key, value)
 }
 
-// ValidateBroker checks one dynamic setting of a broker, or of all brokers, and returns it in canonical form. A key that needs a restart
-// answers ErrReadOnly.
-func ValidateBroker(key, value string) (string, error) {
-	if err := Alterable(key); err != nil {
+// ValidateBroker checks one dynamic setting and returns it in canonical form: of this broker, or of all where cluster is true. A key that
+// needs a restart answers ErrReadOnly, as does one that may not be set for all brokers.
+func (l Layers) ValidateBroker(key, value string, cluster bool) (string, error) {
+	if err := Alterable(key, cluster); err != nil {
 		return "", err
 	}
-	return validate(ScopeBroker, key, value)
+	v, err := validate(ScopeBroker, key, value)
+	if err == nil && slices.Contains(threadKeys[:], key) {
+		err = l.checkThreads(key, v)
+	}
+	return v, err
 }
 
-// Alterable is nil when the broker key can be set, or its setting removed, while the server runs.
-func Alterable(key string) error {
+// threadKeys are counts that may at most double or halve at a time.
+var threadKeys = [...]string{"background.threads", "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir", "num.replica.fetchers"}
+
+func (l Layers) checkThreads(key, value string) error {
+	text, _ := l.brokerValue(Lookup(ScopeBroker, key))
+	now, _ := strconv.Atoi(text)
+	next, _ := strconv.Atoi(value)
+	if next < 1 || next < now/2 || next > now*2 {
+		return fmt.Errorf("%w for %s: %d is not within half and double of the current %d", ErrValue, key, next, now)
+	}
+	return nil
+}
+
+// Alterable is nil when the broker key can be set, or its setting removed, while the server runs: for this broker, or for all where
+// cluster is true.
+func Alterable(key string, cluster bool) error {
 	k := Lookup(ScopeBroker, key)
 	switch {
 	case k == nil:
 		return unknown(ScopeBroker, key)
-	case !k.Live:
+	case !k.Live || strings.HasPrefix(key, "ssl."):
 		return fmt.Errorf("%s: %w", key, ErrReadOnly)
+	case cluster && (strings.HasPrefix(key, "sasl.") || key == "cordoned.log.dirs" || key == "principal.builder.class"):
+		return fmt.Errorf("%s: %w for all brokers at once", key, ErrReadOnly)
 	}
 	return nil
 }
@@ -117,10 +138,11 @@ const (
 )
 
 // Apply works out the new value of a key. current is its own setting, nil where there is none; inherited is the value that it has then,
-// which APPEND and SUBTRACT start from. A nil result with a nil error removes the setting. The result has passed the checks of the scope.
+// which APPEND and SUBTRACT start from. A nil result with a nil error removes the setting; a name that no key has can be removed, as in
+// Kafka. The result has passed the checks of the scope.
 func Apply(scope Scope, key string, op Op, current *string, inherited, operand string) (*string, error) {
 	if op == OpDelete {
-		return nil, Known(scope, key)
+		return nil, nil
 	}
 	k := Lookup(scope, key)
 	if k == nil {

@@ -114,12 +114,7 @@ func (b *Broker) Advertised() []Listener { return b.advert }
 func (b *Broker) Voters() []Voter { return b.voters }
 
 // NodeID is the number of this node.
-func (b *Broker) NodeID() int32 {
-	if b.IsSet("broker.id") && !b.IsSet("node.id") {
-		return int32(b.Int("broker.id"))
-	}
-	return int32(b.Int("node.id"))
-}
+func (b *Broker) NodeID() int32 { return int32(b.Int("node.id")) }
 
 // LogDirs are the data directories, at least one. The slice is the caller's.
 func (b *Broker) LogDirs() []string {
@@ -163,6 +158,13 @@ func (b *Broker) Values() []Value {
 	return vs
 }
 
+// WithoutEffect lists the values that were set and change nothing, sorted by name.
+func (b *Broker) WithoutEffect() []Value {
+	return slices.DeleteFunc(b.Values(), func(v Value) bool {
+		return v.Key.Status != NoEffect || v.Source == SourceDefault || !v.Key.Null && v.Text == v.Key.Default
+	})
+}
+
 // NonDefault gives "key=value" for every value that differs from the built-in default, sorted, secrets hidden: the line that a server
 // prints at its start.
 func (b *Broker) NonDefault() []string {
@@ -191,6 +193,10 @@ func (b *Broker) finish(l *loader) {
 	if n := b.Int64("message.max.bytes"); n > b.Int64("socket.request.max.bytes") {
 		l.warn(Problem{Where: b.Get("message.max.bytes").Origin, Key: "message.max.bytes", What: fmt.Sprintf("message.max.bytes (%d) is above socket.request.max.bytes (%d), which bounds every request", n, b.Int64("socket.request.max.bytes"))})
 	}
+	b.checkDurability(l)
+}
+
+func (b *Broker) checkDurability(l *loader) {
 	if b.IsSet("default.replication.factor") && b.Int("min.insync.replicas") > b.Int("default.replication.factor") {
 		l.warn(Problem{Where: b.Get("min.insync.replicas").Origin, Key: "min.insync.replicas", What: fmt.Sprintf("min.insync.replicas (%d) is above default.replication.factor (%d): topics made without a count take no acks=all writes", b.Int("min.insync.replicas"), b.Int("default.replication.factor"))})
 	}
@@ -210,6 +216,14 @@ func (b *Broker) fault(l *loader, key, what, try string) {
 func (b *Broker) checkNode(l *loader) {
 	if b.IsSet("node.id") && b.IsSet("broker.id") && b.Int("node.id") != b.Int("broker.id") {
 		b.fault(l, "broker.id", fmt.Sprintf("broker.id is %d and node.id is %d", b.Int("broker.id"), b.Int("node.id")), "remove broker.id, the older name of node.id")
+		return
+	}
+	for _, pair := range [][2]string{{"node.id", "broker.id"}, {"broker.id", "node.id"}} {
+		if v, ok := b.values[pair[0]]; ok {
+			v.Key = Lookup(ScopeBroker, pair[1])
+			b.values[pair[1]] = v
+			return
+		}
 	}
 }
 

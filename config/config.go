@@ -122,6 +122,8 @@ type Key struct {
 	Status  Status
 	// Reason says why a key has no effect or is refused.
 	Reason string
+	// Undescribed is true for a key that DescribeConfigs leaves out unless it is set or asked for by name, as Kafka does.
+	Undescribed bool
 	// Harmless lists values of a refused key that are accepted.
 	Harmless []string
 	// Doc is the meaning in one or two sentences.
@@ -196,7 +198,7 @@ func buildRegistry() *index {
 		r.byName[s] = map[string]*Key{}
 	}
 	tables := [][]Key{
-		serverKeys(), logKeys(), replicaKeys(), ownKeys(), topicKeys(), groupKeys(), clientMetricsKeys(), inertKeys(),
+		serverKeys(), logKeys(), ownKeys(), topicKeys(), groupKeys(), clientMetricsKeys(), inertKeys(),
 	}
 	for _, t := range tables {
 		for i := range t {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strconv"
 )
 
 // Entry is one setting as DescribeConfigs answers it.
@@ -30,11 +31,9 @@ func (l Layers) DescribeTopic(names []string) []Entry {
 	return describe(ScopeTopic, names, func(k *Key) (*string, []Synonym) {
 		v := l.topicValue(k)
 		syn := l.synonyms(k.Synonym)
-		if k.Synonym != "" && len(syn) > 0 && syn[len(syn)-1].Source == SourceDefault && len(syn) == 1 {
-			// The default can depend on the topic (its replicas).
-			if k.Name == "min.insync.replicas" {
-				syn[0].Value = &v
-			}
+		if k.Name == "min.insync.replicas" {
+			d := strconv.Itoa(defaultMinInsync(l.Replicas))
+			syn[len(syn)-1].Value = &d
 		}
 		if t, ok := own(l.Topic, k); ok {
 			syn = slices.Insert(syn, 0, Synonym{k.Name, &t, SourceTopic})
@@ -43,11 +42,15 @@ func (l Layers) DescribeTopic(names []string) []Entry {
 	})
 }
 
-// DescribeBroker describes the settings of this broker, as DescribeTopic does.
+// DescribeBroker describes the settings of this broker, as DescribeTopic does. Keys that Kafka does not describe are among them only when
+// they are set or named.
 func (l Layers) DescribeBroker(names []string) []Entry {
 	return describe(ScopeBroker, names, func(k *Key) (*string, []Synonym) {
 		v, ok := l.brokerValue(k)
 		syn := l.synonyms(k.Name)
+		if k.Undescribed && names == nil && (len(syn) == 0 || syn[0].Source == SourceDefault) {
+			return nil, leftOut
+		}
 		if !ok {
 			return nil, syn
 		}
@@ -77,9 +80,9 @@ func (l Layers) DescribeGroup(set map[string]string, names []string) []Entry {
 	return describe(ScopeGroup, names, func(k *Key) (*string, []Synonym) {
 		v, syn := k.Default, l.synonyms(k.Synonym)
 		if k.Synonym != "" {
-			if b, ok := l.brokerValue(Lookup(ScopeBroker, k.Synonym)); ok {
-				v = b
-			}
+			v, _ = l.brokerValue(Lookup(ScopeBroker, k.Synonym))
+		} else {
+			syn = []Synonym{{k.Name, &k.Default, SourceDefault}}
 		}
 		if t, ok := own(set, k); ok {
 			v = t
@@ -102,6 +105,9 @@ func DescribeClientMetrics(set map[string]string, names []string) []Entry {
 	})
 }
 
+// leftOut stands for the synonyms of a key that is not described.
+var leftOut = []Synonym{{}}
+
 // describe builds the entries of a scope.
 func describe(scope Scope, names []string, value func(*Key) (*string, []Synonym)) []Entry {
 	var out []Entry
@@ -110,6 +116,9 @@ func describe(scope Scope, names []string, value func(*Key) (*string, []Synonym)
 			continue
 		}
 		v, syn := value(k)
+		if len(syn) == 1 && syn[0].Source == 0 {
+			continue
+		}
 		e := Entry{Name: k.Name, Value: v, Source: SourceDefault, Type: k.Type, ReadOnly: !k.Live, Sensitive: k.Sensitive(), Doc: k.Doc, Synonyms: syn}
 		if len(syn) > 0 {
 			e.Source = syn[0].Source

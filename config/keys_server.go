@@ -23,9 +23,8 @@ func serverKeys() []Key {
 		{Name: "max.connections", Type: Int, Default: maxInt, Live: true, Valid: atLeast(0), Doc: "Connections at once."},
 		{Name: "max.connections.per.ip", Type: Int, Default: maxInt, Live: true, Valid: atLeast(0), Doc: "Connections at once from one address."},
 		{Name: "max.connections.per.ip.overrides", Type: String, Live: true, Valid: checked("HOST:COUNT, …", checkOverrides), Doc: "Limits for single addresses: HOST:COUNT."},
-		{Name: "max.connection.creation.rate", Type: Int, Default: maxInt, Live: true, Valid: atLeast(0), Doc: "New connections in a second."},
+		{Name: "max.connection.creation.rate", Type: Int, Default: maxInt, Live: true, Valid: atLeast(1), Doc: "New connections in a second."},
 		{Name: "connections.max.idle.ms", Type: Long, Default: "600000", Doc: "Idle time after which a connection is closed; negative never."},
-		{Name: "request.timeout.ms", Type: Int, Default: "30000", Valid: atLeast(0), Doc: "Longest time this broker waits for another's answer."},
 
 		{Name: "num.partitions", Type: Int, Default: "1", Valid: atLeast(1), Doc: "Partitions of a topic made without a count."},
 		{Name: "default.replication.factor", Type: Int, Default: "1", Valid: atLeast(1), Reason: "not set: 3, or the number of brokers where there are fewer", Doc: "Replicas of a topic made without a count."},
@@ -34,6 +33,12 @@ func serverKeys() []Key {
 		{Name: "delete.topic.enable", Type: Boolean, Default: "true", Doc: "Whether topics can be deleted."},
 		{Name: "max.request.partition.size.limit", Type: Int, Default: "2000", Valid: atLeast(1), Doc: "Most partitions in one DescribeTopicPartitions response."},
 		{Name: "unclean.leader.election.enable", Type: Boolean, Default: "false", Live: true, Doc: "Whether a replica outside the in-sync set may lead when no other is left; that loses acknowledged records."},
+
+		{Name: "super.users", Type: String, Null: true, Status: NoEffect, Undescribed: true, Reason: "access control lists are not enforced yet", Doc: "Principals that may do everything."},
+		{Name: "allow.everyone.if.no.acl.found", Type: Boolean, Default: "false", Status: NoEffect, Undescribed: true, Reason: "access control lists are not enforced yet", Doc: "Whether a resource without a rule is open to all."},
+		{Name: "leader.replication.throttled.rate", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: "replication throttles are not applied yet", Doc: "Bytes in a second that this broker sends to throttled followers."},
+		{Name: "follower.replication.throttled.rate", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: "replication throttles are not applied yet", Doc: "Bytes in a second that this broker takes as a throttled follower."},
+		{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: "replication throttles are not applied yet", Doc: "Bytes in a second for moves between data directories."},
 
 		{Name: "fetch.max.bytes", Type: Int, Default: "57671680", Valid: atLeast(1024), Doc: "Most bytes in one fetch response."},
 		{Name: "max.incremental.fetch.session.cache.slots", Type: Int, Default: "1000", Valid: atLeast(0), Doc: "Fetch sessions kept at once."},

@@ -30,7 +30,7 @@ func topicKeys() []Key {
 		{Name: "local.retention.bytes", Type: Long, Default: "-2", Synonym: "log.local.retention.bytes", Valid: atLeast(-2), Status: NoEffect, Reason: noTier, Doc: "Bytes of a partition kept on local disk once they are in the remote tier; -2 follows retention.bytes."},
 		{Name: "local.retention.ms", Type: Long, Default: "-2", Synonym: "log.local.retention.ms", Valid: atLeast(-2), Status: NoEffect, Reason: noTier, Doc: "Time a segment stays on local disk once it is in the remote tier; -2 follows retention.ms."},
 		{Name: "max.compaction.lag.ms", Type: Long, Default: "9223372036854775807", Synonym: "log.cleaner.max.compaction.lag.ms", Valid: atLeast(1), Doc: "Longest time a record may wait for compaction."},
-		{Name: "max.decompressed.message.bytes", Type: Int, Default: MaxDecompressedDefault, Synonym: "max.decompressed.message.bytes", Valid: atLeast(0), Doc: "Largest size of one batch after decompression. The server's keeplog.decompressed.max.bytes also holds."},
+		{Name: "max.decompressed.message.bytes", Type: Int, Default: MaxDecompressedDefault, Synonym: "max.decompressed.message.bytes", Valid: between(1, 2147483639), Doc: "Largest size of one batch after decompression. The server's keeplog.decompressed.max.bytes also holds."},
 		{Name: "max.message.bytes", Type: Int, Default: "1048588", Synonym: "message.max.bytes", Valid: atLeast(0), Doc: "Largest record batch the topic takes, as it arrives (compressed)."},
 		{Name: "message.timestamp.after.max.ms", Type: Long, Default: "3600000", Synonym: "log.message.timestamp.after.max.ms", Valid: atLeast(0), Doc: "How far a record's timestamp may lie after the broker's clock, with CreateTime."},
 		{Name: "message.timestamp.before.max.ms", Type: Long, Default: "9223372036854775807", Synonym: "log.message.timestamp.before.max.ms", Valid: atLeast(0), Doc: "How far a record's timestamp may lie before the broker's clock, with CreateTime."},
@@ -61,72 +61,17 @@ func topicKeys() []Key {
 // throttled accepts "*" or a list of partition:broker pairs.
 func throttled() Valid {
 	pair := regexp.MustCompile(`^[0-9]+:[0-9]+$`)
-	return checked("* or partition:broker pairs", func(v string) error {
+	valid := checked("* or partition:broker pairs", func(v string) error {
 		if v == "" || v == "*" {
 			return nil
 		}
 		for _, it := range strings.Split(v, ",") {
-			if !pair.MatchString(it) {
+			if it != "" && !pair.MatchString(it) {
 				return fmt.Errorf("%q is not partition:broker, and the list is not *", it)
 			}
 		}
 		return nil
 	})
-}
-
-const (
-	noShare   = "share groups are not served"
-	noGroups  = "consumer groups are not served yet"
-	noStreams = "streams groups are not served"
-)
-
-// groupKeys are the settings of one group.
-func groupKeys() []Key {
-	t := []Key{
-		{Name: "consumer.assignment.interval.ms", Type: Int, Default: "1000", Synonym: "group.consumer.assignment.interval.ms", Valid: atLeast(0), Reason: noGroups, Doc: "Least time between two target assignments."},
-		{Name: "consumer.heartbeat.interval.ms", Type: Int, Default: "5000", Synonym: "group.consumer.heartbeat.interval.ms", Valid: atLeast(1), Reason: noGroups, Doc: "Heartbeat interval given to members."},
-		{Name: "consumer.session.timeout.ms", Type: Int, Default: "45000", Synonym: "group.consumer.session.timeout.ms", Valid: atLeast(1), Reason: noGroups, Doc: "Silence after which a member is out."},
-		{Name: "errors.deadletterqueue.copy.record.enable", Type: Boolean, Default: "false", Reason: noShare, Doc: "Whether a dead letter carries the record itself."},
-		{Name: "errors.deadletterqueue.topic.name", Type: String, Reason: noShare, Doc: "Topic for records that could not be delivered."},
-		{Name: "share.assignment.interval.ms", Type: Int, Default: "1000", Synonym: "group.share.assignment.interval.ms", Valid: atLeast(0), Reason: noShare, Doc: "Least time between two target assignments."},
-		{Name: "share.auto.offset.reset", Type: String, Default: "latest", Valid: checked("latest, earliest or by_duration:PnDTnHnMnS", offsetReset), Reason: noShare, Doc: "Where a share group starts to read."},
-		{Name: "share.delivery.count.limit", Type: Int, Default: "5", Synonym: "group.share.delivery.count.limit", Valid: atLeast(2), Reason: noShare, Doc: "Deliveries of a record before it is given up."},
-		{Name: "share.heartbeat.interval.ms", Type: Int, Default: "5000", Synonym: "group.share.heartbeat.interval.ms", Valid: atLeast(1), Reason: noShare, Doc: "Heartbeat interval given to members."},
-		{Name: "share.isolation.level", Type: String, Default: "read_uncommitted", Valid: oneOf("read_committed", "read_uncommitted"), Reason: noShare, Doc: "Whether a share group reads records of open transactions."},
-		{Name: "share.partition.max.record.locks", Type: Int, Default: "2000", Synonym: "group.share.partition.max.record.locks", Valid: atLeast(100), Reason: noShare, Doc: "Records of a partition under delivery at once."},
-		{Name: "share.record.lock.duration.ms", Type: Int, Default: "30000", Synonym: "group.share.record.lock.duration.ms", Valid: atLeast(1000), Reason: noShare, Doc: "Time a consumer has for a record."},
-		{Name: "share.renew.acknowledge.enable", Type: Boolean, Default: "true", Reason: noShare, Doc: "Whether a consumer may prolong its hold on a record."},
-		{Name: "share.session.timeout.ms", Type: Int, Default: "45000", Synonym: "group.share.session.timeout.ms", Valid: atLeast(1), Reason: noShare, Doc: "Silence after which a member is out."},
-		{Name: "streams.assignment.interval.ms", Type: Int, Default: "1000", Synonym: "group.streams.assignment.interval.ms", Valid: atLeast(0), Reason: noStreams, Doc: "Least time between two target assignments."},
-		{Name: "streams.assignor.name", Type: String, Default: "sticky", Synonym: "group.streams.assignors", Reason: noStreams, Doc: "Assignor of the group."},
-		{Name: "streams.heartbeat.interval.ms", Type: Int, Default: "5000", Synonym: "group.streams.heartbeat.interval.ms", Valid: atLeast(1), Reason: noStreams, Doc: "Heartbeat interval given to members."},
-		{Name: "streams.initial.rebalance.delay.ms", Type: Int, Default: "3000", Synonym: "group.streams.initial.rebalance.delay.ms", Valid: atLeast(0), Reason: noStreams, Doc: "Wait for more members before the first assignment."},
-		{Name: "streams.num.standby.replicas", Type: Int, Default: "0", Synonym: "group.streams.num.standby.replicas", Valid: atLeast(0), Reason: noStreams, Doc: "Standby copies of a task's state."},
-		{Name: "streams.rack.aware.assignment.tags", Type: List, Synonym: "group.streams.rack.aware.assignment.tags", Reason: noStreams, Doc: "Client tags that spread standby copies."},
-		{Name: "streams.session.timeout.ms", Type: Int, Default: "45000", Synonym: "group.streams.session.timeout.ms", Valid: atLeast(1), Reason: noStreams, Doc: "Silence after which a member is out."},
-	}
-	for i := range t {
-		t[i].Scope, t[i].Live, t[i].Status = ScopeGroup, true, NoEffect
-	}
-	return t
-}
-
-func offsetReset(v string) error {
-	if v == "latest" || v == "earliest" || strings.HasPrefix(v, "by_duration:P") {
-		return nil
-	}
-	return fmt.Errorf("%q is not latest, earliest or by_duration:PnDTnHnMnS", v)
-}
-
-// clientMetricsKeys are the settings of one client metrics subscription (KIP-714).
-func clientMetricsKeys() []Key {
-	t := []Key{
-		{Name: "interval.ms", Type: Int, Default: "300000", Valid: between(100, 3600000), Doc: "Time between two pushes of a client."},
-		{Name: "match", Type: List, Doc: "Clients the subscription is for: attribute=pattern."},
-		{Name: "metrics", Type: List, Doc: "Prefixes of the metric names wanted."},
-	}
-	for i := range t {
-		t[i].Scope, t[i].Live, t[i].Status, t[i].Reason = ScopeClientMetrics, true, NoEffect, "client telemetry is not collected"
-	}
-	return t
+	valid.blankItems = true
+	return valid
 }

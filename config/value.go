@@ -28,6 +28,8 @@ type Valid struct {
 	// check looks at the value in its canonical form.
 	check func(string) error
 	words string
+	// blankItems lets a list hold empty items.
+	blankItems bool
 }
 
 func atLeast(n int64) Valid    { return Valid{low: n, hasLow: true} }
@@ -121,7 +123,11 @@ func (k *Key) checkInteger(v string, low, high int64) (string, error) {
 	if r.hasLow && n < r.low || r.hasHigh && n > r.high {
 		return "", fmt.Errorf("%d is out of range: %s", n, r)
 	}
-	return strconv.FormatInt(n, 10), nil
+	v = strconv.FormatInt(n, 10)
+	if r.check != nil {
+		return v, r.check(v)
+	}
+	return v, nil
 }
 
 func (k *Key) checkDouble(v string) (string, error) {
@@ -136,24 +142,30 @@ func (k *Key) checkDouble(v string) (string, error) {
 	return formatDouble(f), nil
 }
 
+// checkList takes repeated items once, as Kafka does.
 func (k *Key) checkList(v string) (string, error) {
-	items := splitList(v)
-	for i, it := range items {
-		if it == "" {
+	var items []string
+	for _, it := range splitList(v) {
+		if it == "" && !k.Valid.blankItems {
 			return "", errors.New("a list item is empty")
-		}
-		if slices.Contains(items[:i], it) {
-			return "", fmt.Errorf("%q stands in the list twice", it)
 		}
 		if len(k.Valid.one) > 0 && !slices.Contains(k.Valid.one, it) {
 			return "", fmt.Errorf("%q is not one of %s", it, strings.Join(k.Valid.one, ", "))
 		}
+		items = append(items, it)
 	}
-	v = strings.Join(items, ",")
 	if k.Valid.check != nil {
-		return v, k.Valid.check(v)
+		if err := k.Valid.check(strings.Join(items, ",")); err != nil {
+			return "", err
+		}
 	}
-	return v, nil
+	var once []string
+	for _, it := range items {
+		if !slices.Contains(once, it) {
+			once = append(once, it)
+		}
+	}
+	return strings.Join(once, ","), nil
 }
 
 // word tests a value that is text.
