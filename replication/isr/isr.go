@@ -45,6 +45,4 @@ var (
 	ErrDeletePolicy = errors.New("isr: cleanup.policy does not contain delete")
 	// ErrUnsupportedTimestamp says that the asked timestamp is negative and names no special offset.
 	ErrUnsupportedTimestamp = errors.New("isr: no such special timestamp")
-	// ErrInvalidTimestampType marks a reply that needs no more than this broker's own log.
-	errClosed = errors.New("isr: closed")
 )

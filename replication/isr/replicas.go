@@ -1,0 +1,329 @@
+package isr
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/record"
+)
+
+// Options are what the partitions of a broker need.
+type Options struct {
+	BrokerID metadata.BrokerID
+	// Dirs are the data directories, open; a new partition goes to the one with the fewest. Replicas does not close them.
+	Dirs []*log.Dir
+	// Settings gives a topic's effective configuration under an image.
+	Settings func(img *metadata.Image, t *metadata.Topic) config.Topic
+	Codecs   *record.Codecs
+	// SkipUnpack takes the records of compressed batches on trust.
+	SkipUnpack bool
+	Logger     *slog.Logger
+}
+
+// Replicas is every partition that this broker holds.
+type Replicas struct {
+	opts Options
+
+	mu     sync.RWMutex // guards topics, counts and dead
+	topics map[metadata.TopicID][]*Partition
+	counts map[*log.Dir]int
+	dead   bool
+
+	waitMu sync.Mutex // guards waits
+	waits  []*Partition
+	wake   chan struct{}
+	stop   chan struct{}
+	done   sync.WaitGroup
+}
+
+// expireEvery is how exactly a produce request's timeout is kept.
+const expireEvery = 50 * time.Millisecond
+
+// New makes an empty set and starts the goroutine that watches over timeouts; Close ends it.
+func New(o Options) *Replicas {
+	r := &Replicas{
+		opts: o, topics: map[metadata.TopicID][]*Partition{}, counts: map[*log.Dir]int{},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+	}
+	r.done.Go(r.expireLoop)
+	return r
+}
+
+// Partition finds a partition of a topic id.
+func (r *Replicas) Partition(id metadata.TopicID, partition int32) (*Partition, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	ps := r.topics[id]
+	if partition < 0 || int(partition) >= len(ps) || ps[partition] == nil {
+		return nil, ErrUnknownPartition
+	}
+	return ps[partition], nil
+}
+
+// All calls f for each partition here, in no order, until it returns false.
+func (r *Replicas) All(f func(id log.Identity, p *Partition) bool) {
+	r.mu.RLock()
+	var all []*Partition
+	for _, ps := range r.topics {
+		for _, p := range ps {
+			if p != nil {
+				all = append(all, p)
+			}
+		}
+	}
+	r.mu.RUnlock()
+	for _, p := range all {
+		if !f(p.id, p) {
+			return
+		}
+	}
+}
+
+// Apply brings the partitions in line with an image: it opens what is new, drops what was deleted, and hands roles and
+// settings on. The caller serialises calls. topics names what may have changed; nil means everything.
+func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
+	var changed []*metadata.Topic
+	var deleted []metadata.TopicID
+	if topics == nil {
+		for t := range img.Topics() {
+			changed = append(changed, t)
+		}
+		r.mu.RLock()
+		for id := range r.topics {
+			if _, ok := img.TopicByID(id); !ok {
+				deleted = append(deleted, id)
+			}
+		}
+		r.mu.RUnlock()
+	}
+	for _, id := range topics {
+		if t, ok := img.TopicByID(id); ok {
+			changed = append(changed, t)
+		} else {
+			deleted = append(deleted, id)
+		}
+	}
+	for _, id := range deleted {
+		r.drop(id)
+	}
+	r.open(img, changed)
+	for _, t := range changed {
+		settings := r.opts.Settings(img, t)
+		for i := range t.Partitions {
+			if p, err := r.Partition(t.ID, int32(i)); err == nil {
+				if p.log != nil {
+					p.log.SetConfig(settings)
+				}
+				p.setRole(t.Partitions[i], settings)
+			}
+		}
+	}
+}
+
+// drop ends a topic's partitions and deletes their logs.
+func (r *Replicas) drop(id metadata.TopicID) {
+	r.mu.Lock()
+	ps := r.topics[id]
+	delete(r.topics, id)
+	for _, p := range ps {
+		if p != nil && p.dir != nil {
+			r.counts[p.dir]--
+		}
+	}
+	r.mu.Unlock()
+	for _, p := range ps {
+		if p == nil {
+			continue
+		}
+		p.shut(ErrUnknownPartition)
+		if p.log == nil {
+			continue
+		}
+		if err := p.dir.DeleteLog(p.log); err != nil {
+			r.opts.Logger.Error("cannot delete a partition", "event", "partition.delete.failed", "topic", p.id.Topic,
+				"partition", p.id.Partition, "error", err)
+		}
+	}
+}
+
+// open makes the partitions that this broker should hold and does not, each in the directory that has it or the emptiest.
+func (r *Replicas) open(img *metadata.Image, topics []*metadata.Topic) {
+	found := r.found()
+	reqs := map[*log.Dir][]log.OpenRequest{}
+	for _, t := range topics {
+		var settings config.Topic
+		known := false
+		for i, part := range t.Partitions {
+			if !holds(part, r.opts.BrokerID) {
+				continue
+			}
+			if _, err := r.Partition(t.ID, int32(i)); err == nil {
+				continue
+			}
+			if !known {
+				settings, known = r.opts.Settings(img, t), true
+			}
+			id := log.Identity{Topic: t.Name, Partition: int32(i), TopicID: t.ID}
+			dir := r.place(found, id)
+			reqs[dir] = append(reqs[dir], log.OpenRequest{Identity: id, Config: settings})
+		}
+	}
+	for dir, list := range reqs {
+		dir.OpenLogs(list, func(o log.OpenResult) { r.opened(dir, o) })
+	}
+}
+
+func holds(p *metadata.Partition, broker metadata.BrokerID) bool {
+	for _, id := range p.Replicas {
+		if id == broker {
+			return true
+		}
+	}
+	return false
+}
+
+// found maps each partition that was on disk at the start to its directory.
+func (r *Replicas) found() map[log.Identity]*log.Dir {
+	if len(r.opts.Dirs) == 1 {
+		return nil
+	}
+	m := map[log.Identity]*log.Dir{}
+	for _, d := range r.opts.Dirs {
+		for _, f := range d.Found() {
+			m[f.Identity] = d
+		}
+	}
+	return m
+}
+
+// place picks the directory of a partition and counts it there.
+func (r *Replicas) place(found map[log.Identity]*log.Dir, id log.Identity) *log.Dir {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dir := found[id]
+	if dir == nil {
+		for _, d := range r.opts.Dirs {
+			if d.Offline() == nil && (dir == nil || r.counts[d] < r.counts[dir]) {
+				dir = d
+			}
+		}
+	}
+	if dir == nil {
+		dir = r.opts.Dirs[0]
+	}
+	r.counts[dir]++
+	return dir
+}
+
+// opened takes a partition in whose log is open, or did not open: that is its own trouble and nobody else's.
+func (r *Replicas) opened(dir *log.Dir, o log.OpenResult) {
+	p := &Partition{id: o.Identity, replicas: r, log: o.Log, openErr: o.Err, dir: dir}
+	if o.Err != nil {
+		p.log = nil
+		r.opts.Logger.Error("a partition's log did not open", "event", "partition.open.failed", "topic", o.Topic,
+			"partition", o.Partition, "error", o.Err)
+	} else {
+		if m, ok := p.log.MissingData(); ok {
+			r.opts.Logger.Error("the disk has lost acknowledged records", "event", "partition.data.missing", "topic", o.Topic,
+				"partition", o.Partition, "log_end", m.End, "durable_before", m.Mark)
+		}
+		p.highWatermark.Store(int64(min(p.log.CheckpointedWatermark(), p.log.StableEnd())))
+		p.log.OnProgress(p.progress)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ps := r.topics[o.TopicID]
+	for len(ps) <= int(o.Partition) {
+		ps = append(ps, nil)
+	}
+	ps[o.Partition] = p
+	r.topics[o.TopicID] = ps
+}
+
+// waiting notes that p has someone who waits, for the timeouts. Called with p's mutex held, once until expire says that
+// nobody is left.
+func (r *Replicas) waiting(p *Partition) {
+	r.waitMu.Lock()
+	r.waits = append(r.waits, p)
+	first := len(r.waits) == 1
+	r.waitMu.Unlock()
+	if first {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// expireLoop looks after timeouts while anybody waits, and sleeps otherwise.
+func (r *Replicas) expireLoop() {
+	timer := time.NewTimer(expireEvery)
+	timer.Stop()
+	for {
+		select {
+		case <-r.stop:
+			timer.Stop()
+			return
+		case <-r.wake:
+			timer.Reset(expireEvery)
+		case <-timer.C:
+			if r.expireAll(time.Now()) {
+				timer.Reset(expireEvery)
+			}
+		}
+	}
+}
+
+// expireAll answers those whose time is up and reports whether anyone is left to watch.
+func (r *Replicas) expireAll(now time.Time) bool {
+	r.waitMu.Lock()
+	all := r.waits
+	r.waits = nil
+	r.waitMu.Unlock()
+	kept := all[:0]
+	for _, p := range all {
+		if p.expire(now) {
+			kept = append(kept, p)
+		}
+	}
+	r.waitMu.Lock()
+	defer r.waitMu.Unlock()
+	r.waits = append(kept, r.waits...)
+	return len(r.waits) > 0
+}
+
+// Close answers everyone who waits and ends the goroutine. The logs stay open; their directories close them.
+func (r *Replicas) Close() error {
+	r.mu.Lock()
+	if r.dead {
+		r.mu.Unlock()
+		return nil
+	}
+	r.dead = true
+	r.mu.Unlock()
+	close(r.stop)
+	r.done.Wait()
+	r.All(func(_ log.Identity, p *Partition) bool {
+		p.shut(fmt.Errorf("%w: the broker is stopping", ErrNotLeader))
+		return true
+	})
+	return nil
+}
+
+// Problems lists the partitions that cannot be used here, with the cause.
+func (r *Replicas) Problems() error {
+	var errs []error
+	r.All(func(id log.Identity, p *Partition) bool {
+		if p.log == nil {
+			errs = append(errs, fmt.Errorf("%s-%d: %w", id.Topic, id.Partition, p.openErr))
+		}
+		return true
+	})
+	return errors.Join(errs...)
+}
