@@ -193,6 +193,96 @@ func sizeUvarint(u uint64) int {
 	return n
 }
 
+// shape is what checking needs of a record.
+type shape struct {
+	size           int
+	timestampDelta int64
+	offsetDelta    int32
+	nullKey        bool
+}
+
+// measure checks the record at the start of b as parse does, without making slices of its parts.
+func measure(b []byte) (s shape, err error) {
+	length, i := number(b, 0)
+	if i < 0 {
+		return s, errVarint
+	}
+	if length <= 0 || int(length) > len(b)-i {
+		return s, errRecordLength
+	}
+	s.size = i + int(length)
+	b = b[:s.size]
+	if s.timestampDelta, i = longNumber(b, i+1); i < 0 {
+		return s, errVarint
+	}
+	if s.offsetDelta, i = number(b, i); i < 0 {
+		return s, errVarint
+	}
+	n, i := number(b, i)
+	if i < 0 || n < -1 || int(n) > len(b)-i {
+		return s, errKeyLength
+	}
+	s.nullKey = n < 0
+	n, i = number(b, i+max(int(n), 0))
+	if i < 0 || n < -1 || int(n) > len(b)-i {
+		return s, errValueLength
+	}
+	n, i = number(b, i+max(int(n), 0))
+	if i < 0 || n < 0 || int64(n)*2 > int64(len(b)-i) {
+		return s, errHeaderCount
+	}
+	if n > 0 {
+		return s, checkHeaders(n, b[i:])
+	}
+	if i != len(b) {
+		return s, errRecordRest
+	}
+	return s, nil
+}
+
+// number reads a zig-zag number of 32 bits at b[i] and returns where it ends, −1 where there is none.
+func number(b []byte, i int) (v int32, next int) {
+	if i < len(b) && b[i] < 0x80 {
+		c := int32(b[i])
+		return c>>1 ^ -(c & 1), i + 1
+	}
+	return numberLong(b, i)
+}
+
+func numberLong(b []byte, i int) (v int32, next int) {
+	if i+1 < len(b) && b[i+1] < 0x80 {
+		u := uint32(b[i]&0x7f) | uint32(b[i+1])<<7
+		return int32(u>>1) ^ -int32(u&1), i + 2
+	}
+	if i >= len(b) {
+		return 0, -1
+	}
+	v, n := varintLong(b[i:])
+	if n == 0 {
+		return 0, -1
+	}
+	return v, i + n
+}
+
+func longNumber(b []byte, i int) (v int64, next int) {
+	if i < len(b) && b[i] < 0x80 {
+		c := int64(b[i])
+		return c>>1 ^ -(c & 1), i + 1
+	}
+	if i+1 < len(b) && b[i+1] < 0x80 {
+		u := uint64(b[i]&0x7f) | uint64(b[i+1])<<7
+		return int64(u>>1) ^ -int64(u&1), i + 2
+	}
+	if i >= len(b) {
+		return 0, -1
+	}
+	v, n := varlong(b[i:])
+	if n == 0 {
+		return 0, -1
+	}
+	return v, i + n
+}
+
 // Iterator yields the records of a batch in order. It allocates nothing; its zero value is at its end.
 type Iterator struct {
 	base          Offset

@@ -157,21 +157,20 @@ type walk struct {
 func (w *walk) run(records []byte) error {
 	base, stamped := w.b.BaseTimestamp(), w.b.TimestampType() == LogAppendTime
 	count := w.b.Count()
-	var r Record
 	for i := range count {
-		n, err := r.parse(records)
+		r, err := measure(records)
 		if err != nil {
 			return badRecord(i, err)
 		}
-		records = records[n:]
-		if r.OffsetDelta != i {
+		records = records[r.size:]
+		if r.offsetDelta != i {
 			w.sequential = false
 		}
-		timestamp := base + r.TimestampDelta
+		timestamp := base + r.timestampDelta
 		if timestamp > w.max {
 			w.max, w.maxDelta = timestamp, i
 		}
-		if w.o.Compacted && r.Key == nil {
+		if w.o.Compacted && r.nullKey {
 			w.refuse(i, timestamp, ErrNullKey)
 		} else if w.badTimestamp(timestamp, stamped) {
 			w.refuse(i, timestamp, ErrInvalidTimestamp)
