@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// session is a connection to the brokers. Whoever opened it closes it.
+type session struct {
+	app    *app
+	client *kgo.Client
+	admin  *kadm.Client
+	reach  *reach
+	props  clientProperties
+}
+
+// connect reads the client properties, builds a client, and sees that a broker answers. A command that only asks gives
+// no opts; its requests are tried a few times, within --timeout.
+func (a *app) connect(ctx context.Context, opts ...kgo.Opt) (*session, error) {
+	props, err := a.clientProperties()
+	if err != nil {
+		return nil, err
+	}
+	s := &session{app: a, props: props, reach: newReach(props.brokers)}
+	base := []kgo.Opt{
+		kgo.SeedBrokers(props.brokers...),
+		kgo.ClientID(props.clientID),
+		kgo.SoftwareNameAndVersion("keeplog", strings.TrimLeft(versionText(), "-.")),
+		kgo.DialTimeout(min(a.flags.timeout, 5*time.Second)),
+		kgo.RequestTimeoutOverhead(max(a.flags.timeout, time.Second)),
+		kgo.RetryTimeout(a.flags.timeout),
+		kgo.RequestRetries(4),
+		kgo.MetadataMinAge(250 * time.Millisecond),
+		kgo.DisableClientMetrics(),
+		kgo.WithHooks(s.reach),
+	}
+	if props.tls != nil {
+		base = append(base, kgo.DialTLSConfig(props.tls))
+	}
+	s.client, err = kgo.NewClient(append(base, opts...)...)
+	if err != nil {
+		return nil, &cliError{msg: err.Error(), exit: exitUsage}
+	}
+	s.admin = kadm.NewClient(s.client)
+	s.admin.SetTimeoutMillis(int32(min(a.flags.timeout, time.Hour).Milliseconds()))
+	ping, cancel := context.WithTimeout(ctx, a.flags.timeout)
+	defer cancel()
+	if err := s.client.Ping(ping); err != nil {
+		s.client.Close()
+		return nil, s.explain(err, "")
+	}
+	return s, nil
+}
+
+func (s *session) close() { s.client.Close() }
+
+// ask runs work with a session and a context that ends after --timeout.
+func (a *app) ask(ctx context.Context, work func(context.Context, *session) error) error {
+	s, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	ctx, cancel := context.WithTimeout(ctx, a.flags.timeout)
+	defer cancel()
+	if err := work(ctx, s); err != nil {
+		return s.explain(err, "")
+	}
+	return nil
+}
+
+// explain turns err, met while doing something about what ("topic orders"), into a cliError.
+func (s *session) explain(err error, what string) error {
+	var ce *cliError
+	if err == nil || errors.As(err, &ce) {
+		return err
+	}
+	prefix := ""
+	if what != "" {
+		prefix = what + ": "
+	}
+	var ke *kerr.Error
+	if errors.As(err, &ke) {
+		return kafkaError(what, ke, "")
+	}
+	if e := s.reach.explain(err); e != nil {
+		return e
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return s.timedOut(what)
+	}
+	return &cliError{msg: prefix + lastPart(err), exit: exitFailed}
+}
+
+func (s *session) timedOut(what string) *cliError {
+	if what == "" {
+		what = strings.Join(s.props.brokers, ",")
+	}
+	return &cliError{
+		msg: fmt.Sprintf("%s: no answer within %s", what, s.app.flags.timeout), code: "TIMED_OUT",
+		try: "a longer --timeout", exit: exitUnreachable,
+	}
+}
+
+// kafkaError tells what a broker answered. message is the broker's own explanation, if it gave one.
+func kafkaError(what string, ke *kerr.Error, message string) *cliError {
+	if message == "" {
+		message = strings.TrimSuffix(ke.Description, ".")
+	}
+	e := &cliError{msg: fmt.Sprintf("%s (%s)", ke.Message, message), code: ke.Message, exit: exitFailed}
+	if what != "" {
+		e.msg = what + ": " + e.msg
+	}
+	switch ke {
+	case kerr.TopicAlreadyExists:
+		e.try = "--if-not-exists"
+	case kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend:
+		e.why = "fewer replicas are in sync than min.insync.replicas asks for"
+		e.try = "keeplog topic describe " + strings.TrimPrefix(what, "topic ")
+	case kerr.KafkaStorageError:
+		e.why = "the broker cannot write: its disk is full or broken"
+	case kerr.RequestTimedOut:
+		e.exit, e.try = exitUnreachable, "a longer --timeout"
+	}
+	return e
+}
+
+// answered turns the error that a broker gave for one thing into a cliError; nil stays nil.
+func (s *session) answered(what string, err error, message string) error {
+	var ke *kerr.Error
+	if errors.As(err, &ke) {
+		return kafkaError(what, ke, message)
+	}
+	return s.explain(err, what)
+}
+
+// topics returns the details of the named topics. One that does not exist is an error that names the nearest.
+func (s *session) topics(ctx context.Context, names ...string) (kadm.TopicDetails, error) {
+	m, err := s.admin.Metadata(ctx, names...)
+	if err != nil {
+		return nil, s.explain(err, "")
+	}
+	for _, name := range names {
+		detail, ok := m.Topics[name]
+		switch {
+		case !ok || errors.Is(detail.Err, kerr.UnknownTopicOrPartition):
+			return nil, s.unknownTopic(ctx, name)
+		case detail.Err != nil:
+			return nil, s.answered("topic "+name, detail.Err, "")
+		}
+	}
+	return m.Topics, nil
+}
+
+// unknownTopic says that there is no such topic, and which name may have been meant.
+func (s *session) unknownTopic(ctx context.Context, name string) *cliError {
+	e := kafkaError("topic "+name, kerr.UnknownTopicOrPartition, "no such topic")
+	e.try = "keeplog topic create " + name
+	if all, err := s.admin.ListTopics(ctx); err == nil {
+		if near := nearest(name, all.Names()); near != "" {
+			e.why = "there is a topic " + near
+			e.try = near
+		}
+	}
+	return e
+}
+
+// nearest returns the name that is fewest edits away from name, if that is few enough to be a slip.
+func nearest(name string, names []string) string {
+	best, bestDistance := "", max(2, len(name)/4)+1
+	for _, n := range names {
+		if len(n) > 249 || len(name) > 249 {
+			continue
+		}
+		d := editDistance(strings.ToLower(name), strings.ToLower(n))
+		if d < bestDistance && d < len(name) {
+			best, bestDistance = n, d
+		}
+	}
+	return best
+}
+
+// editDistance counts the insertions, deletions and replacements between a and b.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(diagonal+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

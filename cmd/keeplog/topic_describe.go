@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+type topicDescription struct {
+	Topic      string                 `json:"topic"`
+	ID         string                 `json:"id"`
+	Internal   bool                   `json:"internal"`
+	Durable    bool                   `json:"durable_on_ack"`
+	Partitions []partitionDescription `json:"partitions"`
+	Configs    []configDescription    `json:"configs"`
+}
+
+type partitionDescription struct {
+	Partition   int32   `json:"partition"`
+	Leader      int32   `json:"leader"`
+	LeaderEpoch int32   `json:"leader_epoch"`
+	Replicas    []int32 `json:"replicas"`
+	ISR         []int32 `json:"isr"`
+	Start       int64   `json:"start_offset"`
+	High        int64   `json:"high_watermark"`
+	Error       string  `json:"error,omitempty"`
+}
+
+type configDescription struct {
+	Key       string  `json:"key"`
+	Value     *string `json:"value"`
+	Source    string  `json:"source"`
+	Sensitive bool    `json:"sensitive,omitempty"`
+}
+
+func newTopicDescribeCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "describe TOPIC...", Short: "Show id, partitions, offsets and configs of topics", Args: wantsArgs(1, -1),
+		ValidArgsFunction: a.completeTopics(0),
+		RunE: a.run(func(ctx context.Context, names []string) error {
+			return a.ask(ctx, func(ctx context.Context, s *session) error {
+				all, err := s.describeTopics(ctx, names)
+				if err != nil {
+					return err
+				}
+				return a.showDescriptions(all)
+			})
+		}),
+	}
+}
+
+func (s *session) describeTopics(ctx context.Context, names []string) ([]topicDescription, error) {
+	details, err := s.topics(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	starts, startErr := s.admin.ListStartOffsets(ctx, names...)
+	ends, endErr := s.admin.ListEndOffsets(ctx, names...)
+	if startErr != nil && len(starts) == 0 {
+		return nil, startErr
+	}
+	if endErr != nil && len(ends) == 0 {
+		return nil, endErr
+	}
+	configs, err := s.admin.DescribeTopicConfigs(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	var all []topicDescription
+	for _, name := range names {
+		d := details[name]
+		td := topicDescription{Topic: name, ID: topicID(d.ID), Internal: d.IsInternal, Durable: true}
+		for _, p := range d.Partitions.Sorted() {
+			td.Partitions = append(td.Partitions, describePartition(p, starts, ends))
+		}
+		rc, err := configs.On(name, nil)
+		if err == nil {
+			err = rc.Err
+		}
+		if err != nil {
+			return nil, s.answered("configs of topic "+name, err, rc.ErrMessage)
+		}
+		for _, c := range rc.Configs {
+			td.Configs = append(td.Configs, configDescription{c.Key, c.Value, sourceName(c.Source), c.Sensitive})
+			if c.Key == "flush.messages" && c.MaybeValue() != "1" {
+				td.Durable = false
+			}
+		}
+		slices.SortFunc(td.Configs, func(a, b configDescription) int { return strings.Compare(a.Key, b.Key) })
+		all = append(all, td)
+	}
+	return all, nil
+}
+
+func describePartition(p kadm.PartitionDetail, starts, ends kadm.ListedOffsets) partitionDescription {
+	out := partitionDescription{
+		Partition: p.Partition, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch,
+		Replicas: p.Replicas, ISR: p.ISR, Start: -1, High: -1,
+	}
+	if p.Err != nil {
+		out.Error = p.Err.Error()
+	}
+	if o, ok := starts.Lookup(p.Topic, p.Partition); ok && o.Err == nil {
+		out.Start = o.Offset
+	}
+	if o, ok := ends.Lookup(p.Topic, p.Partition); ok && o.Err == nil {
+		out.High = o.Offset
+	}
+	return out
+}
+
+// sourceName is where a config value comes from, in few words.
+func sourceName(s kmsg.ConfigSource) string {
+	switch s {
+	case kmsg.ConfigSourceDynamicTopicConfig:
+		return "topic"
+	case kmsg.ConfigSourceDynamicBrokerConfig:
+		return "broker, dynamic"
+	case kmsg.ConfigSourceDynamicDefaultBrokerConfig:
+		return "cluster, dynamic"
+	case kmsg.ConfigSourceStaticBrokerConfig:
+		return "broker, static"
+	case kmsg.ConfigSourceDefaultConfig:
+		return "default"
+	}
+	return strings.ToLower(s.String())
+}
+
+func (a *app) showDescriptions(all []topicDescription) error {
+	items := make([]any, len(all))
+	for i := range all {
+		items[i] = all[i]
+	}
+	body := struct {
+		Version int                `json:"version"`
+		Topics  []topicDescription `json:"topics"`
+	}{1, all}
+	return a.show(result{body: body, items: items, text: func(t *text) {
+		for i := range all {
+			if i > 0 {
+				t.line("")
+			}
+			all[i].write(t)
+		}
+	}})
+}
+
+func (d *topicDescription) write(t *text) {
+	replicas := 0
+	for _, p := range d.Partitions {
+		replicas = max(replicas, len(p.Replicas))
+	}
+	t.line("topic %s  id %s  partitions %d  replicas %d", d.Topic, d.ID, len(d.Partitions), replicas)
+	for _, c := range d.Configs {
+		if c.Key == "flush.messages" && !d.Durable {
+			t.line("not durable on ack: flush.messages is %s", orNull(c.Value))
+		}
+	}
+	t.line("")
+	rows := make([][]string, 0, len(d.Partitions))
+	for _, p := range d.Partitions {
+		row := []string{
+			strconv.Itoa(int(p.Partition)), number(int64(p.Leader)), numbers(p.Replicas), numbers(p.ISR),
+			number(p.Start), number(p.High),
+		}
+		if t.wide {
+			row = append(row, number(int64(p.LeaderEpoch)), p.Error)
+		}
+		rows = append(rows, row)
+	}
+	head := []string{"PARTITION", "LEADER", "REPLICAS", "ISR", "START", "HIGH"}
+	if t.wide {
+		head = append(head, "EPOCH", "ERROR")
+	}
+	t.table(head, rows)
+	t.line("")
+	rows, defaults := nil, 0
+	for _, c := range d.Configs {
+		if c.Source == "default" && !t.wide {
+			defaults++
+			continue
+		}
+		value := orNull(c.Value)
+		if c.Sensitive {
+			value = "(hidden)"
+		}
+		rows = append(rows, []string{c.Key, value, c.Source})
+	}
+	if len(rows) > 0 {
+		t.table([]string{"CONFIG", "VALUE", "SOURCE"}, rows)
+	}
+	if defaults > 0 {
+		t.line("%s at the default (-o wide shows them)", count(int64(defaults), "config"))
+	}
+}
+
+// number prints n, and "-" for what is not known.
+func number(n int64) string {
+	if n < 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func numbers(ns []int32) string {
+	if len(ns) == 0 {
+		return "-"
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(ns), " ", ","), "[]")
+}
