@@ -38,6 +38,20 @@ func (c *content) read(p []byte, off int64) {
 	}
 }
 
+// image fills p like read, where a mapping's owner may be storing at the same time.
+func (c *content) image(p []byte, off int64) {
+	for len(p) > 0 {
+		at := int(off % pageSize)
+		n := min(pageSize-at, len(p))
+		if from := c.page(int(off / pageSize)); from != nil {
+			copyUnseen(p[:n], from[at:])
+		} else {
+			clear(p[:n])
+		}
+		p, off = p[n:], off+int64(n)
+	}
+}
+
 // write stores p at off, not touching size.
 func (c *content) write(p []byte, off int64) {
 	if off+int64(len(p)) > c.size {

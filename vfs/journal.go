@@ -121,7 +121,7 @@ func (j *journal) wrote(path string, n *node, x extent, size int64) {
 	start := x.off &^ (sectorSize - 1)
 	end := (x.off + x.length + sectorSize - 1) &^ (sectorSize - 1)
 	c := &change{op: OpWrite, path: path, node: n, off: start, data: make([]byte, end-start), size: size, alloc: -1}
-	n.data.read(c.data, start)
+	n.data.image(c.data, start)
 	j.add(c)
 }
 

@@ -1,9 +1,6 @@
 package vfs
 
-import (
-	"fmt"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // Mapping is the first bytes of a file in memory, shared with the file. It is counted: Map returns it with one reference,
 // Retain adds one, Release takes one, and the last Release unmaps, once. A reference taken too often, or used after the
@@ -51,7 +48,7 @@ func (m *Mapping) Writable() bool { return m.writable }
 
 // Retain adds a reference. The caller must already hold one, or know that another holder keeps it meanwhile.
 func (m *Mapping) Retain() {
-	if m.refs.Add(1) <= 1 {
+	if !m.TryRetain() {
 		panic("vfs: Mapping.Retain after the last Release")
 	}
 }
@@ -72,13 +69,19 @@ func (m *Mapping) TryRetain() bool {
 // Release takes a reference away; the last one unmaps and returns the error of that. Stores that were not synced stay in
 // the file's cache, not yet durable.
 func (m *Mapping) Release() error {
-	switch n := m.refs.Add(-1); {
-	case n > 0:
-		return nil
-	case n < 0:
-		panic(fmt.Sprintf("vfs: Mapping released %d times too often", -n))
+	for {
+		n := m.refs.Load()
+		if n <= 0 {
+			panic("vfs: Mapping.Release after the last Release")
+		}
+		if !m.refs.CompareAndSwap(n, n-1) {
+			continue
+		}
+		if n > 1 {
+			return nil
+		}
+		return m.back.unmap()
 	}
-	return m.back.unmap()
 }
 
 // Sync makes the stores so far durable (msync with MS_SYNC); a read-only mapping has none. After an error nothing is known

@@ -1,6 +1,6 @@
 package vfs
 
-import "bytes"
+import "encoding/binary"
 
 // slab is the contiguous memory behind a file's mappings: the file's first pages live in it as long as one is mapped.
 type slab struct {
@@ -35,7 +35,7 @@ func (n *node) mapPages(name string, length int64, writable, watch bool) *slab {
 		n.data.home(grown.mem)
 		if s != nil {
 			if s.shadow == nil {
-				s.shadow = bytes.Clone(s.mem)
+				s.shadow = cloneUnseen(s.mem)
 			}
 			n.stale = append(n.stale, s)
 		}
@@ -45,7 +45,7 @@ func (n *node) mapPages(name string, length int64, writable, watch bool) *slab {
 	s.longest = max(s.longest, length)
 	s.writable = s.writable || writable
 	if watch && (writable || len(n.stale) > 0) && s.shadow == nil {
-		s.shadow = bytes.Clone(s.mem)
+		s.shadow = cloneUnseen(s.mem)
 	}
 	return s
 }
@@ -113,17 +113,14 @@ func (s *slab) seen(off, length int64) {
 }
 
 // nextChange returns the first multiple of step, from at on, where mem and shadow differ within step bytes; len(mem) if
-// there is none. The owner of a mapping may be storing meanwhile, as it may while a kernel writes the page out, so the
-// race detector is kept out.
-//
-//go:norace
+// there is none.
 func nextChange(mem, shadow []byte, at, step int) int {
 	for at < len(mem) {
-		if at%pageSize == 0 && at+pageSize <= len(mem) && bytes.Equal(mem[at:at+pageSize], shadow[at:at+pageSize]) {
+		if at%pageSize == 0 && at+pageSize <= len(mem) && sameUnseen(mem[at:at+pageSize], shadow[at:at+pageSize]) {
 			at += pageSize
 			continue
 		}
-		if !bytes.Equal(mem[at:at+step], shadow[at:at+step]) {
+		if !sameUnseen(mem[at:at+step], shadow[at:at+step]) {
 			return at
 		}
 		at += step
@@ -131,7 +128,47 @@ func nextChange(mem, shadow []byte, at, step int) int {
 	return len(mem)
 }
 
-// copyUnseen copies mapped memory, out of the race detector's sight for the same reason.
+// sameUnseen compares mapped memory. The owner of a mapping may be storing meanwhile, as it may while a kernel writes the
+// page out, so the race detector is kept out, and with it bytes.Equal, which reports to it.
 //
 //go:norace
-func copyUnseen(dst, src []byte) { copy(dst, src) }
+func sameUnseen(a, b []byte) bool {
+	b = b[:len(a)]
+	for len(a) >= 32 {
+		x := binary.LittleEndian.Uint64(a) ^ binary.LittleEndian.Uint64(b)
+		x |= binary.LittleEndian.Uint64(a[8:]) ^ binary.LittleEndian.Uint64(b[8:])
+		x |= binary.LittleEndian.Uint64(a[16:]) ^ binary.LittleEndian.Uint64(b[16:])
+		x |= binary.LittleEndian.Uint64(a[24:]) ^ binary.LittleEndian.Uint64(b[24:])
+		if x != 0 {
+			return false
+		}
+		a, b = a[32:], b[32:]
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// copyUnseen copies the shorter length of mapped memory, out of the race detector's sight for the same reason.
+//
+//go:norace
+func copyUnseen(dst, src []byte) {
+	n := min(len(dst), len(src))
+	dst, src = dst[:n], src[:n]
+	for len(dst) >= 8 {
+		binary.LittleEndian.PutUint64(dst, binary.LittleEndian.Uint64(src))
+		dst, src = dst[8:], src[8:]
+	}
+	for i := range dst {
+		dst[i] = src[i]
+	}
+}
+
+func cloneUnseen(src []byte) []byte {
+	dst := make([]byte, len(src))
+	copyUnseen(dst, src)
+	return dst
+}
