@@ -137,33 +137,64 @@ const (
 	OpSubtract Op = 3
 )
 
-// Apply works out the new value of a key. current is its own setting, nil where there is none; inherited is the value that it has then,
-// which APPEND and SUBTRACT start from. A nil result with a nil error removes the setting; a name that no key has can be removed, as in
-// Kafka. The result has passed the checks of the scope.
-func Apply(scope Scope, key string, op Op, current *string, inherited, operand string) (*string, error) {
-	if op == OpDelete {
+// Change is one operation of IncrementalAlterConfigs on one key.
+type Change struct {
+	Scope   Scope
+	Key     string
+	Op      Op
+	Operand string
+	// Current is the resource's own setting, nil where there is none.
+	Current *string
+	// Inherited is the value that the key has without a setting; APPEND and SUBTRACT start from it then.
+	Inherited string
+}
+
+// Apply works out the new setting. A nil result with a nil error removes it; a name that no key has can be removed, as in Kafka. The
+// result has passed the checks of the scope; for a broker, Layers.ValidateBroker knows more.
+func (c Change) Apply() (*string, error) {
+	if c.Op == OpDelete {
 		return nil, nil
 	}
-	k := Lookup(scope, key)
+	k := Lookup(c.Scope, c.Key)
 	if k == nil {
-		return nil, unknown(scope, key)
+		return nil, unknown(c.Scope, c.Key)
 	}
-	next := operand
-	if op == OpAppend || op == OpSubtract {
+	next := c.Operand
+	if c.Op == OpAppend || c.Op == OpSubtract {
 		if k.Type != List {
-			return nil, fmt.Errorf("%s has type %s: %w", key, k.Type, ErrNotList)
+			return nil, fmt.Errorf("%s has type %s: %w", c.Key, k.Type, ErrNotList)
 		}
-		from := inherited
-		if current != nil {
-			from = *current
+		from := c.Inherited
+		if c.Current != nil {
+			from = *c.Current
 		}
-		next = edit(splitList(from), op, splitList(operand))
+		next = edit(splitList(from), c.Op, splitList(c.Operand))
 	}
-	v, err := validate(scope, key, next)
+	v, err := validate(c.Scope, c.Key, next)
 	if err != nil {
 		return nil, err
 	}
 	return &v, nil
+}
+
+// Inherited is the value that a known key has without a setting of its own: of the topic, or a dynamic one of the broker.
+func (l Layers) Inherited(scope Scope, key string) string {
+	l.Topic = nil
+	switch k := Lookup(scope, key); {
+	case k == nil:
+		return ""
+	case scope == ScopeTopic:
+		return l.topicValue(k)
+	case scope == ScopeBroker:
+		l.Broker, l.Cluster = nil, nil
+		v, _ := l.brokerValue(k)
+		return v
+	case k.Synonym != "":
+		v, _ := l.brokerValue(Lookup(ScopeBroker, k.Synonym))
+		return v
+	default:
+		return k.Default
+	}
 }
 
 // edit adds the items that are missing, or takes out those that are there.
