@@ -63,7 +63,19 @@ func (c *CrashFS) Calls() int64 { return c.journal.calls.Load() }
 
 // PowerOff stops the file system: from now on every call on it, its files and mappings fails with ErrPowerOff. The memory
 // of its mappings stays readable, and Release works. Fork, Crash and Kill still do.
-func (c *CrashFS) PowerOff() { c.dead.Store(true) }
+func (c *CrashFS) PowerOff() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.scanLive()
+	c.dead.Store(true)
+}
+
+// scanLive records the stores so far, but for those after the power went. The caller holds mu.
+func (c *CrashFS) scanLive() {
+	if !c.dead.Load() {
+		c.journal.scanAll()
+	}
+}
 
 // Change describes something that is not on the disk yet.
 type Change struct {
@@ -83,7 +95,7 @@ func (c Change) String() string {
 func (c *CrashFS) Unsynced() []Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.journal.scanAll()
+	c.scanLive()
 	out := make([]Change, len(c.journal.pending))
 	for i, ch := range c.journal.pending {
 		out[i] = Change{Op: ch.op, Path: ch.path, Off: ch.off, Len: len(ch.data), Size: ch.size}
@@ -103,9 +115,7 @@ func (c *CrashFS) Fork(p Policy, seed uint64) *CrashFS {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j := c.journal
-	if !c.dead.Load() {
-		j.scanAll()
-	}
+	c.scanLive()
 	j.gen++
 	k := &forker{gen: j.gen}
 	m := &memFS{root: k.survivor(c.root)}
@@ -136,9 +146,7 @@ func (c *CrashFS) ForkKilled() *CrashFS {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j := c.journal
-	if !c.dead.Load() {
-		j.scanAll()
-	}
+	c.scanLive()
 	j.gen++
 	k := &forker{gen: j.gen}
 	out := newCrashFS(&memFS{root: k.copy(c.root)})

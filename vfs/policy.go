@@ -53,9 +53,7 @@ func (c *CrashFS) Policies() []Policy {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	j := c.journal
-	if !c.dead.Load() {
-		j.scanAll()
-	}
+	c.scanLive()
 	out := []Policy{{Kind: KeepNone}}
 	n := len(j.pending)
 	if n == 0 {
