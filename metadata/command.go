@@ -200,3 +200,9 @@ func readResults(b []byte) ([][]Result, error) {
 	}
 	return groups, r.err
 }
+
+// RecordSize is the number of bytes that a record takes in a command.
+func RecordSize(rec Record) int {
+	n := len(rec.appendBody(nil))
+	return n + len(appendUint(appendUint(nil, uint64(rec.Kind())), uint64(n)))
+}

@@ -175,7 +175,10 @@ func ReadSnapshot(from io.Reader) (*Image, error) {
 			return nil, fmt.Errorf("snapshot frame %d: %w", kind, err)
 		}
 	}
-	return m, r.checkEnd()
+	if err := r.checkEnd(); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 type frameReader struct {

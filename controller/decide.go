@@ -1,0 +1,211 @@
+package controller
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/keeplog/keeplog/metadata"
+)
+
+// maxProposal is the most bytes of records that are proposed at once; one record may be larger.
+const maxProposal = 256 << 10
+
+// plan runs f under the lock against the newest image, proposes what it returns, and gives each record's refusal to report.
+func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Record, report func(i int, r metadata.Result, err error)) error {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	term, err := c.o.Proposer.Lead()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotController, err)
+	}
+	p := &planner{img: c.o.Proposer.Image(), static: c.o.Static, rand: c.o.Rand, newID: c.topicID, live: c.o.Live}
+	records := f(p)
+	for done := 0; done < len(records); {
+		n := batch(records[done:])
+		_, results, err := c.o.Proposer.ProposeAt(ctx, term, records[done:done+n])
+		for i := range n {
+			switch {
+			case err != nil:
+				report(done+i, metadata.Result{}, fmt.Errorf("%w: %w", ErrNotCommitted, err))
+			default:
+				report(done+i, results[i], refusal(results[i]))
+			}
+		}
+		done += n
+	}
+	return nil
+}
+
+// batch says how many of the records go together.
+func batch(records []metadata.Record) int {
+	size := 0
+	for i, rec := range records {
+		if size += metadata.RecordSize(rec); size > maxProposal && i > 0 {
+			return i
+		}
+	}
+	return len(records)
+}
+
+// refusal turns what the state machine said into an answer.
+func refusal(r metadata.Result) error {
+	err := r.Err()
+	var kind error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, metadata.ErrStaleTerm), errors.Is(err, metadata.ErrStaleSession):
+		kind = ErrNotController
+	case errors.Is(err, metadata.ErrExists):
+		kind = ErrTopicExists
+	case errors.Is(err, metadata.ErrUnknownTopic):
+		kind = ErrUnknownTopic
+	case errors.Is(err, metadata.ErrUnknownBroker):
+		kind = ErrBrokerNotRegistered
+	case errors.Is(err, metadata.ErrStaleBrokerEpoch):
+		kind = ErrStaleBrokerEpoch
+	default:
+		kind = ErrInvalidRequest
+	}
+	return fmt.Errorf("%w: %w", kind, err)
+}
+
+// topicID makes an id that no topic has and that is not one of Kafka's reserved ones, nor begins with a dash as text.
+func (c *Controller) topicID() metadata.TopicID {
+	if c.o.NewID != nil {
+		return c.o.NewID()
+	}
+	for {
+		var id metadata.TopicID
+		binary.BigEndian.PutUint64(id[:], c.o.Rand.Uint64())
+		binary.BigEndian.PutUint64(id[8:], c.o.Rand.Uint64())
+		id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // UUID version 4
+		if id.String()[0] != '-' {
+			return id
+		}
+	}
+}
+
+// CreateTopics makes topics and answers when this node has applied them. The error is of the request as a whole:
+// ErrNotController.
+func (c *Controller) CreateTopics(ctx context.Context, req CreateTopicsRequest) (answers []CreatedTopic, err error) {
+	var of []int
+	err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+		answers, records, of = p.planCreate(req)
+		return records
+	}, func(i int, _ metadata.Result, err error) { answers[of[i]].Err = err })
+	return answers, err
+}
+
+// DeleteTopics takes topics away.
+func (c *Controller) DeleteTopics(ctx context.Context, topics []TopicRef) (answers []DeletedTopic, err error) {
+	var of []int
+	err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+		answers, records, of = p.planDelete(topics)
+		return records
+	}, func(i int, _ metadata.Result, err error) { answers[of[i]].Err = err })
+	return answers, err
+}
+
+// CreatePartitions grows topics.
+func (c *Controller) CreatePartitions(ctx context.Context, req CreatePartitionsRequest) (answers []GrownTopic, err error) {
+	var of []int
+	err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+		answers, records, of = p.planGrow(req)
+		return records
+	}, func(i int, _ metadata.Result, err error) { answers[of[i]].Err = err })
+	return answers, err
+}
+
+// IncrementalAlterConfigs changes single settings. Loggers are not among its resources: see [AlterLoggers].
+func (c *Controller) IncrementalAlterConfigs(ctx context.Context, req AlterConfigsRequest) (answers []AlteredResource, err error) {
+	var of []int
+	err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+		answers, records, of = p.planAlter(req)
+		return records
+	}, func(i int, _ metadata.Result, err error) { answers[of[i]].Err = err })
+	return answers, err
+}
+
+// AlterConfigs replaces all settings of resources.
+func (c *Controller) AlterConfigs(ctx context.Context, req ReplaceConfigsRequest) (answers []AlteredResource, err error) {
+	var of []int
+	err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+		answers, records, of = p.planReplace(req)
+		return records
+	}, func(i int, _ metadata.Result, err error) { answers[of[i]].Err = err })
+	return answers, err
+}
+
+// all plans records of which each must be accepted; last is the result of the last one.
+func (c *Controller) all(ctx context.Context, f func(*planner) ([]metadata.Record, error)) (last metadata.Result, err error) {
+	var failed error
+	err = c.plan(ctx, func(p *planner) []metadata.Record {
+		records, err := f(p)
+		if err != nil {
+			failed = err
+			return nil
+		}
+		return records
+	}, func(_ int, r metadata.Result, err error) {
+		last = r
+		if err != nil && failed == nil {
+			failed = err
+		}
+	})
+	return last, errors.Join(err, failed)
+}
+
+// RegisterBroker registers a process as a broker, fenced, and returns its epoch: the log index of the registration. When it
+// returns this node has applied that index.
+func (c *Controller) RegisterBroker(ctx context.Context, r Registration) (epoch int64, err error) {
+	last, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planRegister(r) })
+	return last.Value, err
+}
+
+// ReportLost says that a broker's replicas of these partitions miss data that they had: called between registration and
+// Unfence.
+func (c *Controller) ReportLost(ctx context.Context, id metadata.BrokerID, epoch int64, lost []PartitionRef) error {
+	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planLost(id, epoch, lost) })
+	return err
+}
+
+// Unfence says that a broker is ready.
+func (c *Controller) Unfence(ctx context.Context, id metadata.BrokerID, epoch int64) error {
+	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planUnfence(id, epoch) })
+	return err
+}
+
+// Fence takes a broker for dead.
+func (c *Controller) Fence(ctx context.Context, id metadata.BrokerID, epoch int64) error {
+	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planFence(id, epoch) })
+	return err
+}
+
+// AllocateProducerIDs gives a block of producer ids to a broker; no other gets them, ever.
+func (c *Controller) AllocateProducerIDs(ctx context.Context, id metadata.BrokerID, epoch int64) (ProducerIDs, error) {
+	last, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) {
+		if _, err := p.brokerAt(id, epoch); err != nil {
+			return nil, err
+		}
+		return []metadata.Record{metadata.ProducerIDsGranted{Broker: id, Epoch: epoch, Count: ProducerIDBlock}}, nil
+	})
+	if err != nil {
+		return ProducerIDs{}, err
+	}
+	return ProducerIDs{First: last.Value, Count: ProducerIDBlock}, nil
+}
+
+// ElectLeader holds one election.
+func (c *Controller) ElectLeader(ctx context.Context, e Elect) error {
+	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) {
+		rec, err := p.planElect(e)
+		if err != nil {
+			return nil, err
+		}
+		return []metadata.Record{rec}, nil
+	})
+	return err
+}

@@ -1,0 +1,66 @@
+package controller
+
+import (
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/metadata"
+)
+
+// maxPartitions is the most partitions that one request may ask for.
+const maxPartitions = 10_000
+
+// planner is what the plans of one request look at. It is used by one goroutine, and thrown away after the request.
+type planner struct {
+	img    *metadata.Image
+	static *config.Broker
+	rand   *rand.Rand
+	newID  func() metadata.TopicID
+	// live says whether a registered process is known to be running.
+	live func(*metadata.Broker) bool
+}
+
+// layers are the settings of the cluster, without any topic's.
+func (p *planner) layers() config.Layers {
+	return config.Layers{
+		Static: p.static, Cluster: p.img.Configs(metadata.ResourceBroker, ""), Brokers: len(p.members()),
+	}
+}
+
+func (p *planner) topicLayers(own map[string]string, replicas int) config.Layers {
+	l := p.layers()
+	l.Topic, l.Replicas = own, replicas
+	return l
+}
+
+func (p *planner) brokerLayers(id metadata.BrokerID) config.Layers {
+	l := p.layers()
+	l.Broker = p.img.Configs(metadata.ResourceBroker, strconv.Itoa(int(id)))
+	return l
+}
+
+// members are the bootstrap voters and all brokers that registered and were not removed.
+func (p *planner) members() map[metadata.BrokerID]bool {
+	all := map[metadata.BrokerID]bool{}
+	for _, v := range p.img.Voters() {
+		all[v.ID] = true
+	}
+	for _, b := range p.img.Brokers() {
+		all[b.ID] = true
+	}
+	return all
+}
+
+// defaultReplicas is the replication factor of a topic that names none.
+func (p *planner) defaultReplicas() int {
+	if l := p.layers().DescribeBroker([]string{"default.replication.factor"}); len(l) == 1 && l[0].Value != nil {
+		if n, err := strconv.Atoi(*l[0].Value); err == nil && n > 0 {
+			return n
+		}
+	}
+	return p.static.ReplicationFactor(len(p.members()))
+}
+
+// usable says that the broker can take replicas now.
+func usable(b *metadata.Broker) bool { return !b.Fenced && !b.ShuttingDown }
