@@ -63,6 +63,9 @@ func (s *space) of(name string) *hold {
 	return fresh
 }
 
+// fits says whether h may grow to end; a removed file may. The caller holds s.mu.
+func (s *space) fits(h *hold, end int64) bool { return !s.limited || h.gone || end-h.end <= s.free }
+
 // grow moves the end of h, at a price if there is a limit. The caller holds s.mu and knows that it fits.
 func (s *space) grow(h *hold, end int64) {
 	if !h.gone && s.limited {
@@ -79,7 +82,7 @@ func (s *space) take(h *hold, off, n int64) int64 {
 		return n
 	}
 	end := max(h.end, roundUp(off+n))
-	if s.limited && end-h.end > s.free {
+	if !s.fits(h, end) {
 		end = h.end + s.free&^(pageSize-1)
 		if n = max(0, min(n, end-off)); n == 0 {
 			return 0
@@ -97,7 +100,7 @@ func (s *space) reserve(h *hold, off, n int64) bool {
 		return true
 	}
 	end := max(h.end, roundUp(off+n))
-	if s.limited && end-h.end > s.free {
+	if !s.fits(h, end) {
 		return false
 	}
 	s.grow(h, end)
