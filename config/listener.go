@@ -46,8 +46,6 @@ type Voter struct {
 // Address gives HOST:PORT.
 func (v Voter) Address() string { return net.JoinHostPort(v.Host, strconv.Itoa(v.Port)) }
 
-const defaultProtocolMap = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
-
 // parseListeners reads NAME://HOST:PORT items; the protocol is left empty.
 func parseListeners(v string) ([]Listener, error) {
 	var ls []Listener

@@ -196,6 +196,5 @@ func root(x ast.Expr) *ast.Ident {
 
 // local is true when the parser found the name declared within a function. Names declared in other files of the package are unresolved.
 func local(f *ast.File, id *ast.Ident) bool {
-	//lint:ignore SA1019 the parser's own scopes are enough here, and type checking would take seconds
 	return id.Obj != nil && f.Scope.Lookup(id.Name) != id.Obj
 }

@@ -1,0 +1,58 @@
+# Needs Go and make. `make race` and `make interop` need more: a C compiler; npm, Maven, Python or Debian packages.
+
+GO      ?= go
+ARGS    ?=
+# How long, for soak (COUNT rounds, or TIME such as 10m), fuzz (TIME each target) and harness (SECONDS_EACH each harness).
+COUNT   ?=
+TIME    ?=
+SECONDS_EACH ?= 20
+
+# What runs for long under `make soak` and for seconds in CI: storage harnesses in one process, the kill loop on the real binary.
+HARNESSES = ./internal/logtest ./test/killloop
+
+.PHONY: run build test race lint fmt harness seeded soak interop bench fuzz clean
+
+run: build
+	bin/keeplog serve $(ARGS)
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -o bin/keeplog ./cmd/keeplog
+
+test:
+	CGO_ENABLED=0 $(GO) test -timeout 240s ./...
+
+race:
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
+
+lint:
+	@bash .ci/format.sh
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	CGO_ENABLED=0 $(GO) test -count=1 ./internal/lint
+
+fmt:
+	$(GO) tool gofumpt -w .
+
+harness:
+	CGO_ENABLED=0 KEEPLOG_HARNESS_SECONDS=$(SECONDS_EACH) $(GO) test -count=1 -v -timeout 20m $(HARNESSES)
+
+# Every planted bug must be found by a harness.
+seeded:
+	CGO_ENABLED=0 $(GO) test -count=1 -tags seeded -timeout 10m ./internal/logtest
+
+soak:
+	CGO_ENABLED=0 KEEPLOG_HARNESS_COUNT=$(COUNT) KEEPLOG_HARNESS_SECONDS=$(if $(COUNT),,$(shell bash .ci/seconds.sh $(or $(TIME),10m))) \
+		$(GO) test -count=1 -v -timeout 0 $(HARNESSES)
+
+interop: build
+	cd test/interop && KEEPLOG_BINARY=$(CURDIR)/bin/keeplog $(GO) test -count=1 -timeout 20m ./...
+
+bench:
+	CGO_ENABLED=0 $(GO) test -run '^$$' -bench . -benchmem ./...
+
+fuzz:
+	@bash .ci/fuzz.sh $(or $(TIME),30s)
+
+# Removes what was built; data directories stay.
+clean:
+	rm -rf bin
