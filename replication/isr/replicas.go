@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,35 +86,41 @@ func (r *Replicas) All(f func(id log.Identity, p *Partition) bool) {
 	}
 }
 
-// Apply brings the partitions in line with an image: it opens what is new, drops what was deleted, and hands roles and
-// settings on. The caller serialises calls. topics names what may have changed; nil means everything.
-func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
-	var changed []*metadata.Topic
-	var deleted []metadata.TopicID
-	if topics == nil {
-		for t := range img.Topics() {
-			changed = append(changed, t)
-		}
-		r.mu.RLock()
-		for id := range r.topics {
-			if _, ok := img.TopicByID(id); !ok {
-				deleted = append(deleted, id)
-			}
-		}
-		r.mu.RUnlock()
+// Recover opens every log that this broker should hold under an image, without taking any role: an incarnation leads only
+// in epochs that it received itself, which its registration brings.
+func (r *Replicas) Recover(img *metadata.Image) {
+	r.open(img, slices.Collect(img.Topics()))
+}
+
+// ApplyAll brings every partition in line with an image. The caller serialises calls of ApplyAll and Apply.
+func (r *Replicas) ApplyAll(img *metadata.Image) {
+	var ids []metadata.TopicID
+	for t := range img.Topics() {
+		ids = append(ids, t.ID)
 	}
+	r.mu.RLock()
+	for id := range r.topics {
+		if _, ok := img.TopicByID(id); !ok {
+			ids = append(ids, id)
+		}
+	}
+	r.mu.RUnlock()
+	r.Apply(img, ids)
+}
+
+// Apply brings the partitions of some topics in line with an image: it opens what is new, drops what was deleted, and hands
+// roles and settings on.
+func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
+	var there []*metadata.Topic
 	for _, id := range topics {
 		if t, ok := img.TopicByID(id); ok {
-			changed = append(changed, t)
+			there = append(there, t)
 		} else {
-			deleted = append(deleted, id)
+			r.drop(id)
 		}
 	}
-	for _, id := range deleted {
-		r.drop(id)
-	}
-	r.open(img, changed)
-	for _, t := range changed {
+	r.open(img, there)
+	for _, t := range there {
 		settings := r.opts.Settings(img, t)
 		for i := range t.Partitions {
 			if p, err := r.Partition(t.ID, int32(i)); err == nil {
@@ -160,7 +167,7 @@ func (r *Replicas) open(img *metadata.Image, topics []*metadata.Topic) {
 		var settings config.Topic
 		known := false
 		for i, part := range t.Partitions {
-			if !holds(part, r.opts.BrokerID) {
+			if !slices.Contains(part.Replicas, r.opts.BrokerID) {
 				continue
 			}
 			if _, err := r.Partition(t.ID, int32(i)); err == nil {
@@ -177,15 +184,6 @@ func (r *Replicas) open(img *metadata.Image, topics []*metadata.Topic) {
 	for dir, list := range reqs {
 		dir.OpenLogs(list, func(o log.OpenResult) { r.opened(dir, o) })
 	}
-}
-
-func holds(p *metadata.Partition, broker metadata.BrokerID) bool {
-	for _, id := range p.Replicas {
-		if id == broker {
-			return true
-		}
-	}
-	return false
 }
 
 // found maps each partition that was on disk at the start to its directory.
