@@ -116,8 +116,7 @@ func (c *CrashFS) Fork(p Policy, seed uint64) *CrashFS {
 	defer c.mu.Unlock()
 	j := c.journal
 	c.scanLive()
-	j.gen++
-	k := &forker{gen: j.gen}
+	k := j.forker()
 	m := &memFS{root: k.survivor(c.root)}
 	var rng *rand.Rand
 	if p.Kind == KeepRandom {
@@ -130,7 +129,7 @@ func (c *CrashFS) Fork(p Policy, seed uint64) *CrashFS {
 	for i, ch := range j.pending {
 		k.apply(ch, p.fate(i, i == tear, ch, rng))
 	}
-	k.trim()
+	k.done(j)
 	return newCrashFS(m)
 }
 
@@ -147,8 +146,7 @@ func (c *CrashFS) ForkKilled() *CrashFS {
 	defer c.mu.Unlock()
 	j := c.journal
 	c.scanLive()
-	j.gen++
-	k := &forker{gen: j.gen}
+	k := j.forker()
 	out := newCrashFS(&memFS{root: k.copy(c.root)})
 	out.journal.pending = make([]*change, len(j.pending))
 	for i, ch := range j.pending {

@@ -5,13 +5,28 @@ import "slices"
 // forker copies a tree. Its copies are found through the memo of each node, valid for its gen.
 type forker struct {
 	gen    uint64
+	hint   int // how many copies are expected
 	chunk  []node
 	copies []*node
 }
 
+// forker starts a fork; the caller ends it with done.
+func (j *journal) forker() *forker {
+	j.gen++
+	return &forker{gen: j.gen, hint: j.nodes, copies: make([]*node, 0, j.nodes)}
+}
+
+// done makes all copied contents proper.
+func (k *forker) done(j *journal) {
+	for _, c := range k.copies {
+		c.data.trim()
+	}
+	j.nodes = len(k.copies)
+}
+
 func (k *forker) make(n *node) *node {
 	if len(k.chunk) == 0 {
-		k.chunk = make([]node, 8)
+		k.chunk = make([]node, max(4, k.hint-len(k.copies)))
 	}
 	c := &k.chunk[0]
 	k.chunk = k.chunk[1:]
@@ -32,8 +47,8 @@ func (k *forker) survivor(n *node) *node {
 		return c
 	}
 	names := n.names
-	if n.crash.apart {
-		names = n.crash.names
+	if n.crash.disk != nil {
+		names = n.crash.disk.names
 	}
 	if len(names) > 0 {
 		c.names = make([]dirent, len(names), len(names)+2)
@@ -49,8 +64,8 @@ func (k *forker) survivor(n *node) *node {
 
 // diskContent shares what the disk has of the file n.
 func (n *node) diskContent() (content, int64) {
-	if n.crash.apart {
-		return n.crash.data.share(0), n.crash.alloc
+	if d := n.crash.disk; d != nil {
+		return d.data.share(0), d.alloc
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -81,13 +96,6 @@ func (k *forker) apply(ch *change, f fate) {
 	}
 }
 
-// trim makes all copied contents proper.
-func (k *forker) trim() {
-	for _, c := range k.copies {
-		c.data.trim()
-	}
-}
-
 // copy returns the copy of n as it is in the cache and on the disk, with everything below it in either.
 func (k *forker) copy(n *node) *node {
 	if n.crash.gen == k.gen {
@@ -95,16 +103,18 @@ func (k *forker) copy(n *node) *node {
 	}
 	c := k.make(n)
 	c.links = n.links
-	c.crash.apart, c.crash.orphan, c.crash.lost = n.crash.apart, n.crash.orphan, n.crash.lost
+	c.crash.orphan, c.crash.lost = n.crash.orphan, n.crash.lost
 	c.crash.links, c.crash.due = n.crash.links, n.crash.due
+	if d := n.crash.disk; d != nil {
+		c.crash.disk = &diskNode{data: d.data.share(0), alloc: d.alloc, names: k.copyNames(d.names)}
+	}
 	if n.mode.IsDir() {
-		c.names, c.crash.names = k.copyNames(n.names), k.copyNames(n.crash.names)
+		c.names = k.copyNames(n.names)
 		return c
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c.data, c.alloc = n.data.share(n.pinned()), n.alloc
-	c.crash.data, c.crash.alloc = n.crash.data.share(0), n.crash.alloc
 	return c
 }
 

@@ -5,21 +5,24 @@ import (
 	"sync/atomic"
 )
 
-// crashNode is what a journal knows of a node: its state on the disk. Guarded by memFS.mu.
+// crashNode is what a journal knows of a node. Guarded by memFS.mu.
 type crashNode struct {
-	apart  bool // data, alloc and names below are the disk's; until then the disk has what the cache has
-	orphan bool // no name in the cache, on the disk or on its way leads here: no crash can bring it back
-	lost   bool // a sync failed: the cache has bytes that neither the disk nor a change has
-	shared bool // another slice header has the array of names
-
-	data  content
-	alloc int64
-	names []dirent
-	links int // names on the disk that lead here
-	due   int // unsynced edits that make a name lead here
+	disk   *diskNode // nil: the disk has what the cache has
+	orphan bool      // no name in the cache, on the disk or on its way leads here: no crash can bring it back
+	lost   bool      // a sync failed: the cache has bytes that neither the disk nor a change has
+	links  int32     // names on the disk that lead here
+	due    int32     // unsynced edits that make a name lead here
 
 	memo *node // the copy in the fork number gen
 	gen  uint64
+}
+
+// diskNode is the state of a node on the disk: a file's bytes or a directory's names.
+type diskNode struct {
+	data   content
+	alloc  int64
+	names  []dirent
+	shared bool // another slice header has the same array
 }
 
 // extent is a range of bytes of a file.
@@ -56,6 +59,7 @@ type journal struct {
 	fs      *memFS
 	pending []*change
 	mapped  []*node // files with mappings, to look for stores
+	nodes   int     // about as many as a fork copies
 	hook    atomic.Pointer[func(Event)]
 	calls   atomic.Int64
 	gen     uint64 // of the last fork
@@ -91,20 +95,17 @@ func (j *journal) run(op Op, path string, fn func() error) error {
 
 // split gives the directory n its own list of names on the disk.
 func (n *node) split() {
-	if n.crash.apart {
-		return
+	if n.crash.disk == nil {
+		n.crash.disk = &diskNode{names: n.names, shared: true}
+		n.namesShared = true
 	}
-	n.crash.apart = true
-	n.crash.names, n.crash.shared, n.namesShared = n.names, true, true
 }
 
 // touch gives the file n its own bytes on the disk, before the cache changes; the caller holds n.mu too.
 func (j *journal) touch(n *node) {
-	if j == nil || n.crash.apart {
-		return
+	if j != nil && n.crash.disk == nil {
+		n.crash.disk = &diskNode{data: n.data.share(n.pinned()), alloc: n.alloc}
 	}
-	n.crash.apart = true
-	n.crash.data, n.crash.alloc = n.data.share(n.pinned()), n.alloc
 }
 
 func (j *journal) add(c *change) {
@@ -199,10 +200,13 @@ func (j *journal) syncFile(n *node) {
 	}
 	j.filter(func(c *change) bool {
 		if c.node == n {
-			c.apply(&n.crash.data, &n.crash.alloc, wholly)
+			c.apply(&n.crash.disk.data, &n.crash.disk.alloc, wholly)
 		}
 		return c.node != n
 	})
+	if n.crash.disk != nil {
+		n.crash.disk.data.trim()
+	}
 }
 
 // syncRange moves the sectors of the first length bytes to the disk, with every change if n was resized meanwhile.
@@ -221,7 +225,7 @@ func (j *journal) syncRange(n *node, length int64) {
 			return true
 		}
 		in := max(0, min(length-c.off, int64(len(c.data))))
-		n.crash.data.write(c.data[:in], c.off)
+		n.crash.disk.data.write(c.data[:in], c.off)
 		c.off, c.data = c.off+in, c.data[in:]
 		return c.holds()
 	})
@@ -251,7 +255,7 @@ func (j *journal) dropCache(n *node) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	fresh := n.crash.data.share(0)
+	fresh := n.crash.disk.data.share(0)
 	for _, c := range j.pending {
 		if c.node == n {
 			c.apply(&fresh, new(int64), wholly)
@@ -290,10 +294,10 @@ func (j *journal) syncDir(dir *node) {
 func (e edit) applyToDisk() (old *node) {
 	d := e.dir
 	d.split()
-	if d.crash.shared {
-		d.crash.names, d.crash.shared = slices.Clone(d.crash.names), false
+	if d.crash.disk.shared {
+		d.crash.disk.names, d.crash.disk.shared = slices.Clone(d.crash.disk.names), false
 	}
-	if old = putName(&d.crash.names, e.name, e.node); old != nil {
+	if old = putName(&d.crash.disk.names, e.name, e.node); old != nil {
 		old.crash.links--
 	}
 	if e.node != nil {
@@ -312,11 +316,11 @@ func (j *journal) forget(n *node) {
 	var below []*node
 	if n.mode.IsDir() {
 		n.split()
-		for _, e := range n.crash.names {
+		for _, e := range n.crash.disk.names {
 			e.node.crash.links--
 			below = append(below, e.node)
 		}
-		n.crash.names = nil
+		n.crash.disk.names = nil
 	}
 	j.filter(func(c *change) bool {
 		c.edits = slices.DeleteFunc(c.edits, func(e edit) bool {

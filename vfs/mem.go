@@ -40,7 +40,7 @@ type node struct {
 	// Guarded by memFS.mu.
 	names       []dirent // a directory's, sorted
 	namesShared bool     // another slice header has the same array
-	links       int      // names that lead here
+	links       int32    // names that lead here
 	locked      bool     // by Lock
 	crash       crashNode
 

@@ -12,6 +12,42 @@
 //	failure   after a failed Sync, SyncData or Mapping.Sync nothing is known of any unsynced byte of that file; never retry.
 //
 // A File and an FS are safe for concurrent use; a Mapping's bytes have one writer at a time, its owner's business.
+//
+// Implementations: [OS] is the machine's; [NewMem] is in memory, for fast tests; [NewCrash] is in memory and forgets what was
+// not synced; [NewFaulty] is around any of them and breaks chosen calls. Each in its own files: os; mem, memfile, content,
+// slab; crash, journal, policy, fork; faulty, faultyfile, space.
+//
+// # What a crash leaves
+//
+// A [CrashFS] keeps two states of every file and directory, the cache's, which calls show, and the disk's, and between them
+// the list of unsynced changes. A sync moves changes to the disk. A [Policy] chooses which of the others a crash lets through;
+// any subset is possible, in any order, as POSIX allows, which is harsher than most file systems are.
+//
+//	WriteAt        one change: the sectors of 512 bytes that it touches, each as the cache has it afterwards, so with all
+//	               earlier writes to that sector; and the new size, if it grew. A sector is never torn; size and sectors
+//	               arrive apart. A size without its bytes shows zeros.
+//	Truncate       one change: the exact size. Lost while a later write survives, the old tail is back behind that write.
+//	Allocate       one change: the size, if it grew (bytes are zeros already). Reserved blocks only count in Usage.
+//	Mapping store  found by comparing at the next changing call: a change for each run of sectors in a page. (A mapping costs
+//	               a comparison of its length at each such call: keep indexes small in tests.)
+//	Sync, SyncData every change of that file, in order, is on the disk. The file's name is not.
+//	Mapping.Sync   the sectors of the mapping are on the disk, sizes are not; if the file was truncated since the last sync, as
+//	               Sync.
+//	create, Mkdir  one change: a name in the directory. The file is empty until its bytes are synced.
+//	Remove         one change: the name goes. Changes of a file that no crash can bring back are dropped.
+//	Rename         one change, all or nothing: the old name goes, the new one leads to the file; what it replaced comes back
+//	               with the rename undone. Across directories each SyncDir makes its half durable, so sync the new one first:
+//	               otherwise a crash between them loses the file.
+//	SyncDir        every change of names in that directory, in order, is on the disk; not of the directory's own name.
+//	MkdirAll       Mkdir and SyncDir of the parent, from the top down.
+//	failed sync    [Fault.LoseDirty]: the unsynced bytes stay in the cache and no later sync writes them; sizes still are.
+//	DropCache      after a failed sync, of an unmapped file: the bytes are the disk's again, with newer changes.
+//	Kill           the process ends: cache, disk and changes stay; open files, mappings and locks go.
+//
+// After Crash, Kill or PowerOff every call on the old file system and its files fails with [ErrPowerOff].
+//
+// In memory a file has no clock and no owner, permissions are kept and not checked, and two mappings of which the later is
+// longer are made the same at each call on the file instead of at each store. A cut of a mapped file panics there.
 package vfs
 
 import (
