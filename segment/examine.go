@@ -1,0 +1,365 @@
+package segment
+
+import (
+	"errors"
+	"io"
+	"math"
+	"slices"
+	"sync/atomic"
+
+	"github.com/keeplog/keeplog/record"
+)
+
+// Damage is a range of the log file that holds no sound batch.
+type Damage struct {
+	From, To record.Position
+	// Next is the offset of the first sound batch after it; unknown (MaxInt64) where none follows. Offsets from the last
+	// batch before it up to Next cannot be read.
+	Next record.Offset
+}
+
+type extent struct{ from, to record.Position }
+
+// examined says for which ranges the checksums were compared, all beginning and ending at batches. Guarded by Segment.mu.
+type examined struct {
+	fresh   record.Position // everything from here on: it was written or scanned by this process
+	ranges  []extent        // below fresh; sorted, apart from each other
+	damage  []Damage        // sorted
+	damaged atomic.Bool     // damage is not empty
+}
+
+// maxRanges bounds what is remembered of a segment that is read here and there.
+const maxRanges = 64
+
+// trusted says that this process wrote or examined all of the segment and found no damage.
+func (s *Segment) trusted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fresh == 0 && len(s.damage) == 0
+}
+
+func (s *Segment) isExamined(at record.Position) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.passLocked(at) > at || at >= s.fresh
+}
+
+// passLocked is the end of the examined range that holds at, or at.
+func (s *Segment) passLocked(at record.Position) record.Position {
+	for _, r := range s.ranges {
+		if r.from <= at && at < r.to {
+			return r.to
+		}
+	}
+	return at
+}
+
+// gap is the first range in [from, to) that is not examined.
+func (s *Segment) gap(from, to record.Position) (extent, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fresh == 0 || from >= s.fresh {
+		return extent{}, false
+	}
+	for {
+		next := s.passLocked(from)
+		if next == from {
+			break
+		}
+		from = next
+	}
+	if from >= min(to, s.fresh) {
+		return extent{}, false
+	}
+	end := s.fresh
+	for _, r := range s.ranges {
+		if r.from > from {
+			end = min(end, r.from)
+			break
+		}
+	}
+	return extent{from, end}, true
+}
+
+func (s *Segment) addExamined(e extent, found []Damage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range found {
+		if !slices.ContainsFunc(s.damage, func(o Damage) bool { return o.From == d.From }) {
+			s.damage = append(s.damage, d)
+		}
+	}
+	slices.SortFunc(s.damage, func(a, b Damage) int { return int(a.From - b.From) })
+	s.damaged.Store(len(s.damage) > 0)
+	s.ranges = append(s.ranges, e)
+	slices.SortFunc(s.ranges, func(a, b extent) int { return int(a.from - b.from) })
+	merged := s.ranges[:1]
+	for _, r := range s.ranges[1:] {
+		if last := &merged[len(merged)-1]; r.from <= last.to {
+			last.to = max(last.to, r.to)
+		} else {
+			merged = append(merged, r)
+		}
+	}
+	s.ranges = merged
+	if last := s.ranges[len(s.ranges)-1]; last.to >= s.fresh {
+		s.fresh, s.ranges = min(s.fresh, last.from), s.ranges[:len(s.ranges)-1]
+	}
+	if len(s.ranges) > maxRanges {
+		s.ranges = slices.Delete(s.ranges, 0, 1)
+	}
+}
+
+// beyondDamage is the end of the damage that holds a position.
+func (s *Segment) beyondDamage(at record.Position) (record.Position, bool) {
+	if !s.damaged.Load() {
+		return 0, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.damage {
+		if d.From <= at && at < d.To {
+			return d.To, true
+		}
+	}
+	return 0, false
+}
+
+// damageHolding is the damage within [from, to] that swallowed the batch of an offset, for a walk that did not meet it.
+func (s *Segment) damageHolding(o record.Offset, from, to record.Position) (Damage, bool) {
+	if !s.damaged.Load() {
+		return Damage{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.damage {
+		if d.From >= from && d.From < to && o < d.Next {
+			return d, true
+		}
+	}
+	return Damage{}, false
+}
+
+// firstDamage is where the first damage in [from, to) begins.
+func (s *Segment) firstDamage(from, to record.Position) (record.Position, bool) {
+	if !s.damaged.Load() {
+		return 0, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.damage {
+		if d.From >= from && d.From < to {
+			return d.From, true
+		}
+	}
+	return 0, false
+}
+
+// Damages lists what was found so far.
+func (s *Segment) Damages() []Damage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.damage)
+}
+
+// examine compares the checksums in [from, to) that were not compared yet, and returns to, moved to the end of a batch
+// where one reaches over it, but not beyond limit. from must be the start of a batch. Damage is no error: it is remembered.
+func (s *Segment) examine(from, to, limit record.Position) (record.Position, error) {
+	if _, any := s.gap(from, to); !any {
+		return s.alignUp(from, to, limit), nil
+	}
+	s.examining.Lock()
+	defer s.examining.Unlock()
+	for {
+		g, any := s.gap(from, to)
+		if !any {
+			return s.alignUp(from, to, limit), nil
+		}
+		if err := s.examineGap(g, to); err != nil {
+			return to, err
+		}
+	}
+}
+
+// alignUp moves to the end of the batch that reaches over a position.
+func (s *Segment) alignUp(from, to, limit record.Position) record.Position {
+	if to >= limit {
+		return limit
+	}
+	end := to
+	_ = s.walk(from, limit, func(h header) bool {
+		end = h.end()
+		return end < to
+	})
+	return max(end, to)
+}
+
+func (s *Segment) examineGap(g extent, to record.Position) error {
+	pooled := s.env.large.Get().(*[]byte)
+	defer s.env.large.Put(pooled)
+	scan := func(from record.Position) *record.Scanner {
+		return record.NewScanner(s.file, record.ScanOptions{File: s.name(LogExt), Start: from, End: g.to, Buffer: *pooled, CRC: true})
+	}
+	sc, next, done := scan(g.from), s.base, g.from
+	leap, leapAt := record.Offset(-1), record.Position(0) // before the last batch, if that left a gap in the offsets
+	var found []Damage
+	for done < min(to, g.to) {
+		ok := sc.Scan()
+		if ok && leap >= 0 && sc.Batch().BaseOffset() < next && sc.Batch().BaseOffset() >= leap {
+			// no checksum covers the base offset: the batch before leapt ahead of its successor
+			found = append(found, s.damage1(leapAt, done, sc.Batch().BaseOffset(), ErrDamaged))
+			next = leap
+		}
+		if ok && sc.Batch().BaseOffset() >= next && s.plausible(sc.Batch()) {
+			if leap = -1; sc.Batch().BaseOffset() > next {
+				leap, leapAt = next, done
+			}
+			next, done = sc.Batch().NextOffset(), sc.Next()
+			continue
+		}
+		err := sc.Err()
+		if err != nil && !isDamage(err) {
+			return err
+		}
+		beyond, base, rerr := s.resync(done, g.to, next)
+		if rerr != nil {
+			return rerr
+		}
+		found = append(found, s.damage1(done, beyond, base, err))
+		done, leap = beyond, -1
+		sc = scan(done)
+	}
+	s.addExamined(extent{g.from, done}, found)
+	return nil
+}
+
+// damage1 reports a damaged range.
+func (s *Segment) damage1(from, to record.Position, next record.Offset, err error) Damage {
+	s.env.Logger.Error("damaged batch", "segment", s.name(LogExt), "position", from, "until", to, "err", err)
+	return Damage{From: from, To: to, Next: next}
+}
+
+// plausible tests what no checksum covers: the base offset.
+func (s *Segment) plausible(b record.Batch) bool {
+	return b.BaseOffset() >= s.base && int64(b.LastOffset()-s.base) <= math.MaxInt32 && (s.upper == 0 || b.LastOffset() < s.upper)
+}
+
+// resync finds the first sound batch after the damage that begins at a position, and its base offset; limit and MaxInt64
+// where there is none. next is the smallest base offset it may have.
+func (s *Segment) resync(at, limit record.Position, next record.Offset) (record.Position, record.Offset, error) {
+	r := resync{s: s, limit: limit, next: next}
+	if size, ok := r.announced(at); ok { // the length may be right
+		if at+size == limit {
+			return limit, math.MaxInt64, nil
+		}
+		if base, ok, err := r.sound(at + size); ok || err != nil {
+			return at + size, base, err
+		}
+	}
+	fence, fenceBase := limit, record.Offset(math.MaxInt64)
+	for i := s.offsets.CountTo(at + 1); ; i++ {
+		e, ok := s.offsets.Entry(i)
+		if !ok || e.Position >= limit {
+			break
+		}
+		base, ok, err := r.sound(e.Position)
+		if err != nil {
+			return 0, 0, err
+		}
+		if ok {
+			fence, fenceBase = e.Position, base
+			break
+		}
+	}
+	p, base, err := r.search(at+1, fence)
+	if err != nil || p < fence {
+		return p, base, err
+	}
+	return fence, fenceBase, nil
+}
+
+// resync is a search for sound batches behind damage.
+type resync struct {
+	s     *Segment
+	limit record.Position
+	next  record.Offset
+}
+
+func (r resync) announced(at record.Position) (record.Position, bool) {
+	var b [record.HeaderSize]byte
+	if at+record.HeaderSize > r.limit {
+		return 0, false
+	}
+	if _, err := r.s.file.ReadAt(b[:], int64(at)); err != nil {
+		return 0, false
+	}
+	size, err := record.ParseHeader(b[:], 0)
+	return record.Position(size), err == nil && at+record.Position(size) <= r.limit
+}
+
+// sound says that a batch whose checksum and offsets are right begins at a position, and its base offset.
+func (r resync) sound(at record.Position) (record.Offset, bool, error) {
+	size, ok := r.announced(at)
+	if !ok {
+		return 0, false, nil
+	}
+	err := r.s.checkBatch(header{at: at, size: size})
+	if err != nil {
+		if isDamage(err) {
+			err = nil
+		}
+		return 0, false, err
+	}
+	var b [record.HeaderSize]byte
+	if _, err := r.s.file.ReadAt(b[:], int64(at)); err != nil {
+		return 0, false, err
+	}
+	batch := record.Batch(b[:])
+	return batch.BaseOffset(), batch.BaseOffset() >= r.next && r.s.plausible(batch), nil
+}
+
+// search tries every byte in [from, fence) as the start of a batch; those that look like one must be sound and lead, batch
+// by batch, exactly to the fence, or to at least one more sound batch or the limit.
+func (r resync) search(from, fence record.Position) (record.Position, record.Offset, error) {
+	buf := make([]byte, 256<<10)
+	for from+record.HeaderSize <= fence {
+		n, err := r.s.file.ReadAt(buf[:min(int64(len(buf)), int64(fence-from))], int64(from))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, 0, err
+		}
+		if n < record.HeaderSize {
+			break
+		}
+		for i := 0; i+record.HeaderSize <= n; i++ {
+			b := record.Batch(buf[i : i+record.HeaderSize])
+			if b[16] != record.Magic || b.BaseOffset() < r.next || !r.s.plausible(b) {
+				continue
+			}
+			at := from + record.Position(i)
+			if base, ok, err := r.sound(at); err != nil || (ok && r.leads(at, fence)) {
+				return at, base, err
+			}
+		}
+		from += record.Position(n - record.HeaderSize + 1)
+	}
+	return fence, math.MaxInt64, nil
+}
+
+// leads follows the lengths from a batch to the fence.
+func (r resync) leads(at, fence record.Position) bool {
+	for range 1 << 16 {
+		size, ok := r.announced(at)
+		if !ok {
+			return false
+		}
+		if at += size; at >= fence {
+			return at == fence
+		}
+		if fence == r.limit { // nothing is known of the end: one sound successor is enough
+			if _, ok, _ := r.sound(at); ok {
+				return true
+			}
+		}
+	}
+	return true
+}
