@@ -131,8 +131,12 @@ func (k *Key) checkInteger(v string, low, high int64) (string, error) {
 }
 
 func (k *Key) checkDouble(v string) (string, error) {
-	f, err := strconv.ParseFloat(v, 64)
-	if err != nil || math.IsNaN(f) || strings.ContainsAny(v, "_xX") {
+	number := v
+	if n := len(v); n > 1 && strings.ContainsRune("fFdD", rune(v[n-1])) && !strings.ContainsAny(v, "xX") {
+		number = v[:n-1] // Java lets a number name its type
+	}
+	f, err := strconv.ParseFloat(number, 64)
+	if err != nil || math.IsNaN(f) || strings.Contains(v, "_") {
 		return "", fmt.Errorf("%q is not a number", v)
 	}
 	r := k.Valid
