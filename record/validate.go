@@ -97,6 +97,9 @@ func single(buf []byte, o *ValidateOptions) (Batch, error) {
 		return nil, invalid("%d bytes are no batch, a request carries exactly one for each partition", len(buf))
 	}
 	b := Batch(buf)
+	if b.Magic() < 0 || b.Magic() > Magic {
+		return nil, corrupt("magic %d", b.Magic())
+	}
 	if b.Magic() != Magic {
 		return nil, invalid("magic %d, only %d is accepted", b.Magic(), Magic)
 	}

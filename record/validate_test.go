@@ -66,7 +66,7 @@ func TestValidateRefusals(t *testing.T) {
 		"two batches":     {append(good(), good()...), nil, ErrInvalidRecord},
 		"trailing byte":   {append(good(), 0), nil, ErrInvalidRecord},
 		"magic 1":         {put(atMagic, 1), nil, ErrInvalidRecord},
-		"magic 3":         {put(atMagic, 3), nil, ErrInvalidRecord},
+		"magic 3":         {put(atMagic, 3), nil, ErrCorrupt},
 		"length too low":  {put(atLength, 0, 0, 0, 48), nil, ErrCorrupt},
 		"length negative": {put(atLength, ff(4)...), nil, ErrCorrupt},
 		"base offset":     {put(atBaseOffset, 0, 0, 0, 0, 0, 0, 0, 1), nil, ErrInvalidRecord},
