@@ -6,6 +6,9 @@ import "github.com/spf13/cobra"
 func commands() []func(*app) *cobra.Command {
 	return []func(*app) *cobra.Command{
 		newTopicCommand,
+		newProduceCommand,
+		newConsumeCommand,
+		newDumpCommand,
 		newCompletionCommand,
 		newVersionCommand,
 	}

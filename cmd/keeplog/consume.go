@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+type consumeFlags struct {
+	format        string
+	offset        string
+	limit         int64
+	tail          int64
+	exit          bool
+	group         string
+	partitions    []int32
+	jq            string
+	key           string
+	headers       []string
+	hex           bool
+	prefixed      bool
+	null          string
+	readCommitted bool
+	hasKey        bool
+}
+
+func newConsumeCommand(a *app) *cobra.Command {
+	var flags consumeFlags
+	cmd := &cobra.Command{
+		Use: "consume TOPIC...", Short: "Read records, by default each value as one line on stdout",
+		Long: `Read records from topics and print them, by default from the start, and go on waiting for more. The records of one
+partition come in their order; several partitions are merged as they come.
+
+--jq gets each record as an object with topic, partition, offset, timestamp, key, value and headers; a value that is
+JSON is there as JSON. A result of true prints the record by the format, false and null print nothing, anything else
+is printed as JSON in a line.`,
+		Example: `  keeplog consume orders --exit
+  keeplog consume orders -O @-1h -f '%d %k %v\n'
+  keeplog consume orders --jq '.value.total > 100'`,
+		Args:              wantsArgs(1, -1),
+		ValidArgsFunction: a.completeTopics(0),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
+		flags.hasKey = cmd.Flags().Changed("key")
+		if cmd.Flags().Changed("tail") && cmd.Flags().Changed("offset") {
+			return usagef("--tail and -O cannot both be given")
+		}
+		return a.consume(ctx, &flags, args)
+	})
+	f := cmd.Flags()
+	f.StringVarP(&flags.format, "format", "f", `%v\n`, "how to print a record: %k %v %h %t %p %o %d %D %s %%, \\n \\t \\0")
+	f.StringVarP(&flags.offset, "offset", "O", "start", "start, end, N, +N, -N, N-M, @TIME, @-1h or @TIME-TIME (RFC 3339 or ms)")
+	f.Int64VarP(&flags.limit, "num", "n", 0, "stop after this many records (0: no limit)")
+	f.Int64Var(&flags.tail, "tail", 0, "begin `N` records before the end of each partition, as -O -N")
+	f.BoolVar(&flags.exit, "exit", false, "stop at the end as of the start of the command")
+	f.StringVarP(&flags.group, "group", "g", "", "read as a member of this consumer group")
+	f.Int32SliceVarP(&flags.partitions, "partition", "p", nil, "only these partitions")
+	f.StringVar(&flags.jq, "jq", "", "a jq `EXPR` that chooses or changes records")
+	f.StringVar(&flags.key, "key", "", "only records with this `KEY`")
+	f.StringArrayVar(&flags.headers, "header", nil, "only records with this header, `KEY=VALUE` (repeatable: all of them)")
+	f.BoolVar(&flags.hex, "hex", false, "print keys and values as hexadecimal digits")
+	f.BoolVar(&flags.prefixed, "length-prefixed", false, "print a 32-bit big-endian length before each value, and nothing else")
+	f.StringVarP(&flags.null, "null-value", "Z", "", "the `TEXT` to print for null keys and values")
+	f.BoolVar(&flags.readCommitted, "read-committed", false, "leave out records of aborted and open transactions")
+	a.clientFlags(cmd)
+	return cmd
+}
+
+func (a *app) consume(ctx context.Context, flags *consumeFlags, topics []string) error {
+	if flags.group != "" {
+		e := usagef("-g %s: consumer groups are not supported yet", flags.group)
+		e.why = "this version reads partitions by assignment and keeps no committed offsets"
+		e.try = "keeplog consume " + strings.Join(topics, " ") + " -O start"
+		return e
+	}
+	offset := flags.offset
+	if flags.tail > 0 {
+		offset = fmt.Sprintf("-%d", flags.tail)
+	}
+	if flags.tail < 0 || flags.limit < 0 {
+		return usagef("--tail and -n cannot be below zero")
+	}
+	where, err := parseSpan(offset, a.now())
+	if err != nil {
+		return err
+	}
+	out, err := a.newPrinter(flags)
+	if err != nil {
+		return err
+	}
+	slices.Sort(topics)
+	topics = slices.Compact(topics)
+	s, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	parts, err := s.plan(ctx, topics, flags, where)
+	if err != nil {
+		return s.explain(err, "")
+	}
+	c := &consuming{app: a, session: s, parts: parts, out: out, committed: flags.readCommitted, waits: !flags.exit && where.to.kind == pointNone}
+	err = c.run(ctx)
+	if flushErr := out.flush(); err == nil {
+		err = flushErr
+	}
+	a.clearProgress()
+	if err == nil && out.skipped > 0 {
+		e := failf("--jq failed for %s", count(out.skipped, "record"))
+		e.exit = exitPart
+		err = e
+	}
+	return s.explain(err, "")
+}
+
+// plan works out for each partition where reading begins and stops.
+func (s *session) plan(ctx context.Context, topics []string, flags *consumeFlags, where span) ([]*part, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.app.flags.timeout)
+	defer cancel()
+	b, err := s.bounds(ctx, topics, flags.readCommitted)
+	if err != nil {
+		return nil, err
+	}
+	details, err := s.topics(ctx, topics...)
+	if err != nil {
+		return nil, err
+	}
+	var parts []*part
+	for _, topic := range topics {
+		if err := b.checkPartitions(topic, flags.partitions); err != nil {
+			return nil, err
+		}
+		for _, n := range b.partitions(topic) {
+			if len(flags.partitions) > 0 && !slices.Contains(flags.partitions, n) {
+				continue
+			}
+			key := tp{topic, n}
+			p := &part{tp: key, id: details[topic].ID, topicBytes: []byte(topic)}
+			if p.next, err = s.resolve(ctx, b, key, where.from); err != nil {
+				return nil, err
+			}
+			if p.stop, err = s.resolve(ctx, b, key, where.to); err != nil {
+				return nil, err
+			}
+			if err := s.fit(p, b, flags.exit); err != nil {
+				return nil, err
+			}
+			parts = append(parts, p)
+		}
+	}
+	return parts, nil
+}
+
+// fit brings a partition's range into what is there. A start that has been trimmed away moves up, and is told; one
+// past the end is an error, as nobody can mean it.
+func (s *session) fit(p *part, b *bounds, exit bool) error {
+	start, end := b.start[p.tp], b.end[p.tp]
+	if p.next < start {
+		s.app.say("%s: offset %d is gone, reading from %d", p.tp, p.next, start)
+		p.next = start
+	}
+	if p.next > end {
+		e := failf("%s: OFFSET_OUT_OF_RANGE (offset %d, the end is %d)", p.tp, p.next, end)
+		e.code, e.try = "OFFSET_OUT_OF_RANGE", "-O end"
+		return e
+	}
+	if exit {
+		p.stop = min(p.stop, end)
+	}
+	return nil
+}
+
+// part is one partition that is read. The fetcher owns next; printed is the printer's.
+type part struct {
+	tp
+	id         [16]byte
+	topicBytes []byte
+	next       int64 // first offset that has not been handed to the printer
+	stop       int64 // first offset not to read; math.MaxInt64: none
+}
+
+func (p *part) done() bool { return p.stop != math.MaxInt64 && p.next >= p.stop }
+
+// filter says which records are printed, before --jq.
+type filter struct {
+	key     []byte
+	byKey   bool
+	headers [][2][]byte
+}
+
+func newFilter(flags *consumeFlags) (*filter, error) {
+	pairs, err := keyValues("--header", flags.headers)
+	if err != nil || (!flags.hasKey && len(pairs) == 0) {
+		return nil, err
+	}
+	f := &filter{key: []byte(flags.key), byKey: flags.hasKey}
+	for _, kv := range pairs {
+		f.headers = append(f.headers, [2][]byte{[]byte(kv[0]), []byte(kv[1])})
+	}
+	return f, nil
+}
+
+func (f *filter) matchesKey(key []byte) bool {
+	return !f.byKey || (key != nil && bytes.Equal(key, f.key))
+}
+
+var errEnough = errors.New("as many records as were asked for")

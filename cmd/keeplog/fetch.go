@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/keeplog/keeplog/record"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	fetchBytes     = 16 << 20 // of one answer
+	partitionBytes = 4 << 20
+	fetchWait      = 500 * time.Millisecond
+	// maxUnpacked bounds one unpacked batch.
+	maxUnpacked = 1 << 30
+	retryPause  = 100 * time.Millisecond
+)
+
+// errMoved means that a partition has another leader than was thought.
+var errMoved = errors.New("the leader has moved")
+
+// chunk is what one fetch brought of one partition. The receiver owns it.
+type chunk struct {
+	part     *part
+	from, to int64 // offsets to print
+	batches  []byte
+	aborted  []kmsg.FetchResponseTopicPartitionAbortedTransaction
+}
+
+// consuming is one run of consume.
+//
+//	broker ─► fetch (one goroutine a broker) ─► chunks ─► print (one goroutine) ─► stdout
+//
+// While one answer is printed the next one is asked for.
+type consuming struct {
+	app       *app
+	session   *session
+	parts     []*part
+	out       *printer
+	committed bool
+	waits     bool // for records that are not there yet
+	lastGood  atomic.Int64
+}
+
+func (c *consuming) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	chunks := make(chan chunk, 2)
+	group.Go(func() error {
+		defer close(chunks)
+		return c.fetchAll(ctx, chunks)
+	})
+	group.Go(func() error { return c.printAll(ctx, chunks) })
+	err := group.Wait()
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// printAll prints every chunk, and flushes whenever there is nothing more to do.
+func (c *consuming) printAll(ctx context.Context, chunks <-chan chunk) error {
+	for {
+		var next chunk
+		var ok bool
+		select {
+		case next, ok = <-chunks:
+		default:
+			if err := c.out.flush(); err != nil {
+				return err
+			}
+			select {
+			case next, ok = <-chunks:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if !ok {
+			return nil
+		}
+		if err := c.out.chunk(&next); err != nil {
+			return err
+		}
+	}
+}
+
+// fetchAll reads all partitions to their stops, finding their leaders anew whenever one has moved.
+func (c *consuming) fetchAll(ctx context.Context, chunks chan<- chunk) error {
+	c.lastGood.Store(time.Now().UnixNano())
+	for {
+		byLeader, err := c.leaders(ctx)
+		if err == nil {
+			if len(byLeader) == 0 {
+				return nil
+			}
+			group, gctx := errgroup.WithContext(ctx)
+			for leader, parts := range byLeader {
+				group.Go(func() error { return c.fetch(gctx, leader, parts, chunks) })
+			}
+			err = group.Wait()
+		}
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !errors.Is(err, errMoved) {
+			return err
+		}
+		// What cannot be reached is asked again until --timeout has passed without an answer.
+		if since := time.Since(time.Unix(0, c.lastGood.Load())); since > c.app.flags.timeout {
+			return c.session.explain(errors.Join(context.DeadlineExceeded, err), c.parts[0].String())
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// leaders groups the partitions that are not done by their leader.
+func (c *consuming) leaders(ctx context.Context) (map[int32][]*part, error) {
+	var topics []string
+	for _, p := range c.parts {
+		if !p.done() && !slices.Contains(topics, p.topic) {
+			topics = append(topics, p.topic)
+		}
+	}
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	ask, cancel := context.WithTimeout(ctx, c.app.flags.timeout)
+	defer cancel()
+	m, err := c.session.admin.Metadata(ask, topics...)
+	if err != nil {
+		if isNetwork(err) || errors.Is(err, context.DeadlineExceeded) {
+			return nil, fmt.Errorf("%w: %w", errMoved, err)
+		}
+		return nil, err
+	}
+	out := map[int32][]*part{}
+	for _, p := range c.parts {
+		if p.done() {
+			continue
+		}
+		detail := m.Topics[p.topic]
+		switch {
+		case errors.Is(detail.Err, kerr.UnknownTopicOrPartition), detail.Err == nil && [16]byte(detail.ID) != p.id:
+			e := kafkaError("topic "+p.topic, kerr.UnknownTopicOrPartition, "it was deleted")
+			return nil, e
+		case detail.Err != nil && !kerr.IsRetriable(detail.Err):
+			return nil, c.session.answered("topic "+p.topic, detail.Err, "")
+		}
+		d, ok := detail.Partitions[p.partition]
+		if !ok || d.Leader < 0 {
+			return nil, fmt.Errorf("%w: %s has no leader", errMoved, p)
+		}
+		out[d.Leader] = append(out[d.Leader], p)
+	}
+	return out, nil
+}
+
+// fetch reads parts from the broker leader until all are done.
+func (c *consuming) fetch(ctx context.Context, leader int32, parts []*part, chunks chan<- chunk) error {
+	broker := c.session.client.Broker(int(leader))
+	for {
+		parts = slices.DeleteFunc(parts, (*part).done)
+		if len(parts) == 0 {
+			return nil
+		}
+		answer, err := broker.Request(ctx, c.request(parts))
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("%w: %w", errMoved, err)
+		}
+		resp := answer.(*kmsg.FetchResponse)
+		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+			return c.partitionError(parts[0], err)
+		}
+		c.lastGood.Store(time.Now().UnixNano())
+		if err := c.take(ctx, parts, resp, chunks); err != nil {
+			return err
+		}
+		// Each partition in turn comes first, as a broker may fill an answer with the first ones alone.
+		parts = append(parts[1:], parts[0])
+	}
+}
+
+func (c *consuming) request(parts []*part) *kmsg.FetchRequest {
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis = int32(fetchWait.Milliseconds())
+	req.MinBytes, req.MaxBytes = 1, fetchBytes
+	if c.committed {
+		req.IsolationLevel = 1
+	}
+	for _, p := range parts {
+		rp := kmsg.NewFetchRequestTopicPartition()
+		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = p.partition, p.next, partitionBytes
+		if n := len(req.Topics); n > 0 && req.Topics[n-1].TopicID == p.id {
+			req.Topics[n-1].Partitions = append(req.Topics[n-1].Partitions, rp)
+			continue
+		}
+		rt := kmsg.NewFetchRequestTopic()
+		rt.Topic, rt.TopicID = p.topic, p.id
+		rt.Partitions = append(rt.Partitions, rp)
+		req.Topics = append(req.Topics, rt)
+	}
+	return req
+}
+
+// take hands what came to the printer and moves the partitions on.
+func (c *consuming) take(ctx context.Context, parts []*part, resp *kmsg.FetchResponse, chunks chan<- chunk) error {
+	total := 0
+	for _, t := range resp.Topics {
+		for i := range t.Partitions {
+			total += len(t.Partitions[i].RecordBatches)
+		}
+	}
+	for _, t := range resp.Topics {
+		for i := range t.Partitions {
+			rp := &t.Partitions[i]
+			at := slices.IndexFunc(parts, func(p *part) bool {
+				return p.partition == rp.Partition && (p.topic == t.Topic || (t.Topic == "" && p.id == t.TopicID))
+			})
+			if at < 0 {
+				continue
+			}
+			p := parts[at]
+			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+				if err := c.partitionError(p, err); err != nil {
+					return err
+				}
+				continue
+			}
+			end := rp.HighWatermark
+			if c.committed {
+				end = rp.LastStableOffset
+			}
+			next, whole, err := scan(rp.RecordBatches, p.next)
+			if err != nil {
+				return c.damaged(p, err)
+			}
+			if len(whole) > 0 {
+				select {
+				case chunks <- chunk{p, p.next, p.stop, whole, rp.AbortedTransactions}:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				p.next = next
+			} else if total == 0 && p.stop != math.MaxInt64 && end >= p.stop {
+				p.next = p.stop // nothing is left below the stop: it was compacted away
+			}
+		}
+	}
+	return nil
+}
+
+// scan walks the headers of the batches and returns the offset after the last one and the bytes of the whole batches;
+// a broker may cut the last one short.
+func scan(buf []byte, next int64) (int64, []byte, error) {
+	rest := buf
+	for len(rest) > 0 {
+		b, after, err := record.Next(rest)
+		if errors.Is(err, record.ErrTorn) {
+			break
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+		next = max(next, int64(b.NextOffset()))
+		rest = after
+	}
+	return next, buf[:len(buf)-len(rest)], nil
+}
+
+// partitionError decides what an error of one partition means: errMoved, nil to go on, or the end.
+func (c *consuming) partitionError(p *part, err error) error {
+	switch {
+	case errors.Is(err, kerr.CorruptMessage):
+		return c.damaged(p, err)
+	case errors.Is(err, kerr.OffsetOutOfRange):
+		return c.outOfRange(p)
+	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.UnknownTopicOrPartition), kerr.IsRetriable(err):
+		return fmt.Errorf("%w: %w", errMoved, err)
+	}
+	return c.session.answered(p.String(), err, "")
+}
+
+// outOfRange goes on at the start that retention or a trim has moved to.
+func (c *consuming) outOfRange(p *part) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.app.flags.timeout)
+	defer cancel()
+	b, err := c.session.bounds(ctx, []string{p.topic}, c.committed)
+	if err != nil {
+		return err
+	}
+	start, end := b.start[p.tp], b.end[p.tp]
+	if p.next >= start {
+		e := failf("%s: OFFSET_OUT_OF_RANGE (offset %d, the log is %d to %d)", p.tp, p.next, start, end)
+		e.code = "OFFSET_OUT_OF_RANGE"
+		return e
+	}
+	c.app.say("%s: offsets %d to %d were deleted before they were read", p.tp, p.next, start-1)
+	p.next = start
+	return nil
+}
+
+func (c *consuming) damaged(p *part, err error) error {
+	e := &cliError{
+		msg: fmt.Sprintf("%s offset %d: CORRUPT_MESSAGE (%s)", p.tp, p.next, lastPart(err)), code: "CORRUPT_MESSAGE",
+		exit: exitDamaged,
+	}
+	if errors.Is(err, record.ErrOldVersion) || errors.Is(err, record.ErrNewerVersion) {
+		e.code, e.exit = "UNSUPPORTED_FORMAT", exitFailed
+		e.msg = fmt.Sprintf("%s offset %d: %s", p.tp, p.next, err)
+	}
+	return e
+}
