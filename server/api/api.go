@@ -1,0 +1,74 @@
+package api
+
+import (
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/keeplog/keeplog/protocol"
+)
+
+// Options are what an API works with. All are needed.
+type Options struct {
+	NodeID     int32
+	Images     Images
+	Replicas   Replicas
+	Controller Controller
+	Dirs       Dirs
+	Settings   Settings
+	Loggers    Loggers
+	// Now is the wall clock.
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// API answers requests. It is safe for concurrent use.
+type API struct {
+	o         Options
+	log       *slog.Logger
+	protocol  *protocol.Table
+	rows      map[int16]row
+	sessions  *sessionCache
+	purgatory *purgatory
+	ids       producerIDs
+}
+
+// New makes an API. Close ends its timer goroutine.
+func New(o Options) *API {
+	a := &API{o: o, log: o.Logger}
+	a.protocol, a.rows = newTables()
+	a.sessions = newSessionCache(o.Settings.Static().Int("max.incremental.fetch.session.cache.slots"))
+	a.purgatory = newPurgatory()
+	return a
+}
+
+// Close answers the fetches that wait and ends the timer.
+func (a *API) Close() { a.purgatory.close() }
+
+// Drain answers the fetches that wait, and from now on every fetch at once.
+func (a *API) Drain() { a.purgatory.drain() }
+
+// Plan says how calls of a key and version are treated; ok is false when they are not served. ApiVersions is served in every version: a
+// client from the future is told the range.
+func (a *API) Plan(key, version int16) (Plan, bool) {
+	p, ok := a.protocol.Lookup(key)
+	if !ok {
+		return Plan{}, false
+	}
+	return a.rows[key].plan, key == protocol.KeyApiVersions || version >= p.Min && version <= p.Max
+}
+
+// Serve starts a call. Key, Version and Frame are set, and Plan has allowed them.
+func (a *API) Serve(c *Call) {
+	h, err := a.protocol.ParseHeader(c.Frame)
+	c.header, c.api = h, a
+	c.ClientID = h.ClientID
+	switch {
+	case errors.Is(err, protocol.ErrUnsupportedVersion) && h.Key == protocol.KeyApiVersions:
+		a.apiVersionsUnknown(c)
+	case err != nil:
+		c.close(err)
+	default:
+		a.rows[h.Key].serve(a, c, h.Body)
+	}
+}

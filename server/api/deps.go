@@ -1,0 +1,110 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/record"
+	"github.com/keeplog/keeplog/replication/isr"
+)
+
+// Images gives the newest metadata that this broker has applied. *quorum.Quorum is one.
+type Images interface{ Image() *metadata.Image }
+
+// Replicas are the partitions of this broker. FromISR makes one.
+type Replicas interface {
+	// Partition fails with isr.ErrUnknownPartition where this broker holds no such replica.
+	Partition(id metadata.TopicID, partition int32) (Partition, error)
+	// All calls f for each partition here until it returns false.
+	All(f func(id log.Identity, p Partition) bool)
+}
+
+// FetchResult is what a partition gives to a fetch. Span is nil without records; it is released by the receiver.
+type FetchResult struct {
+	HighWatermark, LastStable, LogStart record.Offset
+	Span                                Span
+	// DivergingEpoch is −1 unless the caller's log has left the leader's there.
+	DivergingEpoch record.Epoch
+	DivergingEnd   record.Offset
+	Err            error
+}
+
+// Partition is one partition on this broker; *isr.Partition has these methods.
+type Partition interface {
+	Produce(r isr.ProduceRequest, done func(isr.ProduceResult))
+	Fetch(r isr.FetchRequest) FetchResult
+	Pending(offset record.Offset, epoch record.Epoch) (bytes int64, now bool)
+	Watch(w *isr.Watch, watcher isr.Watcher)
+	ListOffset(ts int64, epoch record.Epoch) (log.TimeOffset, error)
+	EndOffsetForEpoch(asked, current record.Epoch) (record.Epoch, record.Offset, error)
+	DeleteRecords(offset record.Offset, timeout time.Duration, done func(record.Offset, error))
+	Producers() ([]log.ProducerState, error)
+	Leadership() isr.Leadership
+	Ends() (isr.Ends, bool)
+}
+
+// Controller takes decisions about the cluster; *controller.Controller is one. Items carry their own errors; the error beside them is that
+// of the whole request.
+type Controller interface {
+	CreateTopics(context.Context, controller.CreateTopicsRequest) ([]controller.CreatedTopic, error)
+	DeleteTopics(context.Context, []controller.TopicRef) ([]controller.DeletedTopic, error)
+	CreatePartitions(context.Context, controller.CreatePartitionsRequest) ([]controller.GrownTopic, error)
+	IncrementalAlterConfigs(context.Context, controller.AlterConfigsRequest) ([]controller.AlteredResource, error)
+	AlterConfigs(context.Context, controller.ReplaceConfigsRequest) ([]controller.AlteredResource, error)
+	AllocateProducerIDs(ctx context.Context, id metadata.BrokerID, epoch int64) (controller.ProducerIDs, error)
+}
+
+// LogDir is one data directory of this broker.
+type LogDir struct {
+	Path string
+	// Err is not nil when the directory is offline.
+	Err error
+	// Total and Usable are bytes of the file system, −1 when unknown.
+	Total, Usable int64
+}
+
+// Dirs lists the data directories.
+type Dirs interface{ LogDirs() []LogDir }
+
+// Settings is the configuration that this broker runs with.
+type Settings interface {
+	// Static is what the process was started with.
+	Static() *config.Broker
+	// Live is Static with the dynamic settings laid over it.
+	Live() *config.Broker
+}
+
+// FromISR gives the partitions of a *isr.Replicas.
+func FromISR(r *isr.Replicas) Replicas { return replicas{r} }
+
+type replicas struct{ r *isr.Replicas }
+
+func (r replicas) Partition(id metadata.TopicID, partition int32) (Partition, error) {
+	p, err := r.r.Partition(id, partition)
+	if err != nil {
+		return nil, err
+	}
+	return replica{p}, nil
+}
+
+func (r replicas) All(f func(id log.Identity, p Partition) bool) {
+	r.r.All(func(id log.Identity, p *isr.Partition) bool { return f(id, replica{p}) })
+}
+
+type replica struct{ *isr.Partition }
+
+func (p replica) Fetch(r isr.FetchRequest) FetchResult {
+	f := p.Partition.Fetch(r)
+	res := FetchResult{
+		HighWatermark: f.HighWatermark, LastStable: f.LastStable, LogStart: f.LogStart,
+		DivergingEpoch: f.DivergingEpoch, DivergingEnd: f.DivergingEnd, Err: f.Err,
+	}
+	if f.Span != nil {
+		res.Span = f.Span
+	}
+	return res
+}

@@ -1,0 +1,167 @@
+package api
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/record"
+	"github.com/keeplog/keeplog/replication/isr"
+)
+
+// The error codes of the protocol that this broker answers.
+const (
+	codeUnknownServerError       int16 = -1
+	codeNone                     int16 = 0
+	codeOffsetOutOfRange         int16 = 1
+	codeCorruptMessage           int16 = 2
+	codeUnknownTopicOrPartition  int16 = 3
+	codeLeaderNotAvailable       int16 = 5
+	codeNotLeader                int16 = 6
+	codeRequestTimedOut          int16 = 7
+	codeReplicaNotAvailable      int16 = 9
+	codeMessageTooLarge          int16 = 10
+	codeCoordinatorLoading       int16 = 14
+	codeInvalidTopic             int16 = 17
+	codeRecordListTooLarge       int16 = 18
+	codeNotEnoughReplicas        int16 = 19
+	codeNotEnoughReplicasAfter   int16 = 20
+	codeInvalidRequiredAcks      int16 = 21
+	codeInvalidTimestamp         int16 = 32
+	codeUnsupportedVersion       int16 = 35
+	codeTopicExists              int16 = 36
+	codeInvalidPartitions        int16 = 37
+	codeInvalidReplicationFactor int16 = 38
+	codeInvalidReplicaAssignment int16 = 39
+	codeInvalidConfig            int16 = 40
+	codeNotController            int16 = 41
+	codeInvalidRequest           int16 = 42
+	codePolicyViolation          int16 = 44
+	codeOutOfOrderSequence       int16 = 45
+	codeInvalidProducerEpoch     int16 = 47
+	codeTransactionalIDAuth      int16 = 53
+	codeKafkaStorageError        int16 = 56
+	codeFetchSessionIDNotFound   int16 = 70
+	codeInvalidFetchSessionEpoch int16 = 71
+	codeListenerNotFound         int16 = 72
+	codeTopicDeletionDisabled    int16 = 73
+	codeFencedLeaderEpoch        int16 = 74
+	codeUnknownLeaderEpoch       int16 = 75
+	codeUnsupportedCompression   int16 = 76
+	codeOffsetNotAvailable       int16 = 78
+	codeInvalidRecord            int16 = 87
+	codeUnknownTopicID           int16 = 100
+	codeInconsistentTopicID      int16 = 103
+	codeFetchSessionTopicIDError int16 = 106
+	codeMismatchedEndpointType   int16 = 114
+	codeUnsupportedEndpointType  int16 = 115
+	codeRebootstrapRequired      int16 = 129
+)
+
+var (
+	errUnknownTopicID = errors.New("api: no topic of that id")
+	errUnknownTopic   = errors.New("api: no topic of that name")
+)
+
+// codes maps sentinels to error codes; the first match counts.
+var codes = []struct {
+	err  error
+	code int16
+}{
+	{errUnknownTopicID, codeUnknownTopicID},
+	{errUnknownTopic, codeUnknownTopicOrPartition},
+
+	{isr.ErrUnknownPartition, codeUnknownTopicOrPartition},
+	{isr.ErrInconsistentTopicID, codeInconsistentTopicID},
+	{isr.ErrNotLeader, codeNotLeader},
+	{isr.ErrFencedLeaderEpoch, codeFencedLeaderEpoch},
+	{isr.ErrUnknownLeaderEpoch, codeUnknownLeaderEpoch},
+	{isr.ErrNotEnoughReplicas, codeNotEnoughReplicas},
+	{isr.ErrNotEnoughReplicasAfterAppend, codeNotEnoughReplicasAfter},
+	{isr.ErrTimedOut, codeRequestTimedOut},
+	{isr.ErrOffline, codeKafkaStorageError},
+	{isr.ErrOffsetNotAvailable, codeOffsetNotAvailable},
+	{isr.ErrInvalidAcks, codeInvalidRequiredAcks},
+	{isr.ErrTransactional, codeTransactionalIDAuth},
+	{isr.ErrDeletePolicy, codePolicyViolation},
+	{isr.ErrUnsupportedTimestamp, codeUnsupportedVersion},
+
+	{log.ErrOffsetOutOfRange, codeOffsetOutOfRange},
+	{log.ErrCorruptBatch, codeCorruptMessage},
+	{log.ErrBatchTooLarge, codeRecordListTooLarge},
+	{log.ErrOutOfOrderSequence, codeOutOfOrderSequence},
+	{log.ErrProducerFenced, codeInvalidProducerEpoch},
+	{log.ErrEpochFenced, codeNotLeader},
+	{log.ErrReserve, codeKafkaStorageError},
+	{log.ErrOffline, codeKafkaStorageError},
+	{log.ErrClosed, codeNotLeader},
+	{log.ErrTopicID, codeInconsistentTopicID},
+	{log.ErrNewerVersion, codeKafkaStorageError},
+
+	{record.ErrInvalidTimestamp, codeInvalidTimestamp},
+	{record.ErrTorn, codeInvalidRecord},
+	{record.ErrOldVersion, codeInvalidRecord},
+	{record.ErrNewerVersion, codeCorruptMessage},
+	{record.ErrUnsupportedCodec, codeUnsupportedCompression},
+	{record.ErrTooLarge, codeMessageTooLarge},
+	{record.ErrInvalidRecord, codeInvalidRecord},
+	{record.ErrNullKey, codeInvalidRecord},
+	{record.ErrCorrupt, codeCorruptMessage},
+
+	{controller.ErrInvalidTopic, codeInvalidTopic},
+	{controller.ErrTopicExists, codeTopicExists},
+	{controller.ErrUnknownTopic, codeUnknownTopicOrPartition},
+	{controller.ErrUnknownTopicID, codeUnknownTopicID},
+	{controller.ErrInvalidPartitions, codeInvalidPartitions},
+	{controller.ErrInvalidReplicationFactor, codeInvalidReplicationFactor},
+	{controller.ErrInvalidReplicaAssignment, codeInvalidReplicaAssignment},
+	{controller.ErrInvalidRequest, codeInvalidRequest},
+	{controller.ErrInvalidConfig, codeInvalidConfig},
+	{controller.ErrPolicyViolation, codePolicyViolation},
+	{controller.ErrUnknownResource, codeInvalidRequest},
+	{controller.ErrNotController, codeNotController},
+	{controller.ErrNotCommitted, codeRequestTimedOut},
+
+	{config.ErrUnknownKey, codeInvalidConfig},
+	{config.ErrValue, codeInvalidConfig},
+	{config.ErrNotList, codeInvalidConfig},
+	{config.ErrRefused, codeInvalidConfig},
+	{config.ErrReadOnly, codeInvalidRequest},
+
+	{context.DeadlineExceeded, codeRequestTimedOut},
+	{context.Canceled, codeRequestTimedOut},
+}
+
+// code is the error code for an error; an unknown error is logged by the caller.
+func code(err error) int16 {
+	if err == nil {
+		return codeNone
+	}
+	for i := range codes {
+		if errors.Is(err, codes[i].err) {
+			return codes[i].code
+		}
+	}
+	return codeUnknownServerError
+}
+
+// produceCode is code for one partition of a Produce answer; transient states of a partition that goes away are told apart.
+func (a *API) produceCode(err error) int16 {
+	c := code(err)
+	if c == codeUnknownServerError {
+		a.log.Error("produce failed", "cause", err)
+	}
+	return c
+}
+
+// judged says that a refused batch had reached the partition's own checks, where Kafka answers with the log start.
+func judged(err error) bool {
+	for _, s := range [...]error{record.ErrInvalidRecord, record.ErrInvalidTimestamp, log.ErrOutOfOrderSequence, log.ErrProducerFenced} {
+		if errors.Is(err, s) {
+			return true
+		}
+	}
+	return false
+}

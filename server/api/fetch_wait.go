@@ -1,0 +1,219 @@
+package api
+
+import (
+	"sync"
+	"time"
+)
+
+// fetchWait is a parked fetch. It fires once: when enough bytes are there, when a partition asks for it, at its deadline, or when the
+// purgatory drains.
+type fetchWait struct {
+	mu    sync.Mutex
+	fired bool  // guarded by mu
+	bytes int64 // sum over the partitions; guarded by mu
+
+	deadline time.Time // monotonic
+	index    int       // place in the purgatory's heap, -1 outside; guarded by purgatory.mu
+}
+
+// purgatory holds the parked fetches by deadline, with one timer for all.
+type purgatory struct {
+	mu       sync.Mutex
+	heap     []*fetchCall // by deadline; guarded by mu
+	draining bool         // guarded by mu
+	closed   bool         // guarded by mu
+	wake     chan struct{}
+	done     chan struct{}
+}
+
+func newPurgatory() *purgatory {
+	p := &purgatory{wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go p.run()
+	return p
+}
+
+// park keeps a fetch until it fires. It may fire before park returns.
+func (p *purgatory) park(f *fetchCall, wait time.Duration) {
+	f.wait.deadline = time.Now().Add(wait)
+	p.mu.Lock()
+	f.wait.index = -1
+	now := p.draining
+	if !now {
+		p.push(f)
+	}
+	p.mu.Unlock()
+	if now {
+		p.fire(f)
+		return
+	}
+	for i := range f.parts {
+		part := &f.parts[i]
+		if part.part == nil {
+			continue
+		}
+		part.part.Watch(&part.watch, part)
+		part.Progress() // what came between the read and the watch
+	}
+}
+
+// Progress is told that something moved in the partition. It implements isr.Watcher.
+func (p *fetchPart) Progress() {
+	n, now := p.part.Pending(p.offset, p.epoch)
+	n = min(n, int64(p.maxBytes))
+	f := p.fetch
+	w := &f.wait
+	w.mu.Lock()
+	w.bytes += n - p.pending
+	p.pending = n
+	fire := !w.fired && (now || w.bytes >= int64(f.minBytes))
+	w.mu.Unlock()
+	if fire {
+		f.api.purgatory.fire(f)
+	}
+}
+
+// fire wakes a fetch, once. Its connection's goroutine does the rest.
+func (p *purgatory) fire(f *fetchCall) {
+	f.wait.mu.Lock()
+	first := !f.wait.fired
+	f.wait.fired = true
+	f.wait.mu.Unlock()
+	if !first {
+		return
+	}
+	p.mu.Lock()
+	if f.wait.index >= 0 {
+		p.removeAt(f.wait.index)
+	}
+	p.mu.Unlock()
+	f.call.To.Complete(Answer{Later: f})
+}
+
+// run fires what is due.
+func (p *purgatory) run() {
+	defer close(p.done)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		due, next, closed := p.due(time.Now())
+		for _, f := range due {
+			p.fire(f)
+		}
+		if closed {
+			return
+		}
+		timer.Reset(next)
+		select {
+		case <-timer.C:
+		case <-p.wake:
+		}
+	}
+}
+
+// due takes out what is past its deadline and says how long the next one has.
+func (p *purgatory) due(now time.Time) (due []*fetchCall, next time.Duration, closed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.heap) > 0 && (p.draining || !p.heap[0].wait.deadline.After(now)) {
+		due = append(due, p.heap[0])
+		p.removeAt(0)
+	}
+	next = time.Hour
+	if len(p.heap) > 0 {
+		next = p.heap[0].wait.deadline.Sub(now)
+	}
+	return due, next, p.closed
+}
+
+func (p *purgatory) nudge() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drain fires everything, now and in future.
+func (p *purgatory) drain() {
+	p.mu.Lock()
+	p.draining = true
+	p.mu.Unlock()
+	p.nudge()
+}
+
+func (p *purgatory) close() {
+	p.mu.Lock()
+	p.draining, p.closed = true, true
+	p.mu.Unlock()
+	p.nudge()
+	<-p.done
+}
+
+// len is the number of parked fetches.
+func (p *purgatory) len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.heap)
+}
+
+// The heap: parents before children; mu is held.
+
+func (p *purgatory) push(f *fetchCall) {
+	p.heap = append(p.heap, f)
+	f.wait.index = len(p.heap) - 1
+	p.up(f.wait.index)
+	if f.wait.index == 0 {
+		p.nudge()
+	}
+}
+
+func (p *purgatory) removeAt(i int) {
+	last := len(p.heap) - 1
+	p.heap[i].wait.index = -1
+	if i != last {
+		p.heap[i] = p.heap[last]
+		p.heap[i].wait.index = i
+	}
+	p.heap[last] = nil
+	p.heap = p.heap[:last]
+	if i < last {
+		p.up(i)
+		p.down(i)
+	}
+}
+
+func (p *purgatory) swap(i, j int) {
+	p.heap[i], p.heap[j] = p.heap[j], p.heap[i]
+	p.heap[i].wait.index, p.heap[j].wait.index = i, j
+}
+
+func (p *purgatory) before(i, j int) bool {
+	return p.heap[i].wait.deadline.Before(p.heap[j].wait.deadline)
+}
+
+func (p *purgatory) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !p.before(i, parent) {
+			return
+		}
+		p.swap(i, parent)
+		i = parent
+	}
+}
+
+func (p *purgatory) down(i int) {
+	for {
+		c := 2*i + 1
+		if c >= len(p.heap) {
+			return
+		}
+		if c+1 < len(p.heap) && p.before(c+1, c) {
+			c++
+		}
+		if !p.before(c, i) {
+			return
+		}
+		p.swap(i, c)
+		i = c
+	}
+}

@@ -1,0 +1,210 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/keeplog/keeplog/server/api"
+)
+
+const (
+	readBuffer = 4 << 10
+	// readStep is how much of a frame must arrive within Options.ReadTimeout.
+	readStep = 1 << 20
+	// prefix is what must be seen of a frame before its size is believed: size, key, version.
+	prefix = 8
+	// keepSlots bounds the slots a connection keeps for reuse, keepScratch the head memory that stays with one.
+	keepSlots, keepScratch = 8, 64 << 10
+)
+
+var (
+	errIdle     = errors.New("idle for too long")
+	errSlowRead = errors.New("answer not taken in time")
+	errSlowSend = errors.New("frame not sent in time")
+	errDrained  = errors.New("server shuts down")
+)
+
+// conn is one client. The reader goroutine runs serve; fields without a note belong to it.
+type conn struct {
+	srv  *Server
+	net  net.Conn
+	raw  syscall.RawConn // for sendfile; nil when the connection is not plain TCP
+	in   *bufio.Reader
+	ip   string
+	info api.Conn
+	gone chan struct{} // closed when the connection has left the server
+
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	// Monotonic nanoseconds since when something is under way, 0 for nothing; read by the sweeper.
+	idleSince, readSince, writeSince atomic.Int64
+
+	out writerState // of whoever holds the write token
+
+	mu sync.Mutex
+	q  queue // guarded by mu
+}
+
+func newConn(l *listener, nc net.Conn) *conn {
+	c := &conn{srv: l.srv, net: nc, gone: make(chan struct{})}
+	c.info.Listener, c.info.Remote = l.name, nc.RemoteAddr().String()
+	c.ip = c.info.Remote
+	if host, _, err := net.SplitHostPort(c.ip); err == nil {
+		c.ip = host
+	}
+	c.in = bufio.NewReaderSize(nc, readBuffer)
+	if t, ok := nc.(*net.TCPConn); ok {
+		c.raw, _ = t.SyscallConn()
+	}
+	c.ctx, c.cancel = context.WithCancel(l.srv.ctx)
+	c.q.cond.L = &c.mu
+	return c
+}
+
+// now is the sweeper's clock, never 0.
+func (c *conn) now() int64 { return int64(c.srv.clock()) + 1 }
+
+// serve reads requests until the connection ends, then waits until nothing is outstanding.
+func (c *conn) serve() {
+	err := c.loop()
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, errDrained):
+		c.settle() // what was asked is still answered
+	case errors.Is(err, net.ErrClosed):
+	default:
+		c.srv.log.Debug("connection closed", "client", c.info.Remote, "listener", c.info.Listener, "cause", err)
+	}
+	c.fail(err)
+	c.settle()
+	c.srv.forget(c)
+}
+
+func (c *conn) loop() error {
+	for {
+		s, err := c.read()
+		if err != nil {
+			return err
+		}
+		if err := c.run(s); err != nil {
+			return err
+		}
+	}
+}
+
+// read returns the next request with its frame in memory. The buffer is charged to the server's budget.
+func (c *conn) read() (*slot, error) {
+	c.idleSince.Store(c.now())
+	_, err := c.in.Peek(1)
+	c.idleSince.Store(0)
+	if err != nil {
+		return nil, c.readError(err, true)
+	}
+	c.readSince.Store(c.now())
+	defer c.readSince.Store(0)
+	size, plan, key, version, err := c.prefix()
+	if err != nil {
+		return nil, err
+	}
+	_, charge := sizeClass(size)
+	c.readSince.Store(0) // waiting for memory is not the client's fault
+	if err := c.srv.budget.Acquire(c.ctx, int64(charge)); err != nil {
+		return nil, c.readError(err, false)
+	}
+	c.readSince.Store(c.now())
+	buf := c.srv.pool.Get(size)
+	frame := buf.Bytes()[:size]
+	if err := c.fillFrame(frame); err != nil {
+		buf.Release()
+		c.srv.budget.Release(int64(charge))
+		return nil, c.readError(err, false)
+	}
+	s := c.newSlot()
+	s.buf, s.charge, s.overlap = buf, int64(charge), plan.Overlap
+	s.call.Key, s.call.Version, s.call.Frame = key, version, frame
+	return s, nil
+}
+
+// prefix looks at the first bytes of a frame and takes its size field off the stream.
+func (c *conn) prefix() (size int, plan api.Plan, key, version int16, err error) {
+	b, err := c.in.Peek(4)
+	if err != nil {
+		return 0, plan, 0, 0, c.readError(err, false)
+	}
+	n := int32(binary.BigEndian.Uint32(b))
+	if n < api.MinFrame || int(n) > c.srv.o.MaxFrame {
+		return 0, plan, 0, 0, fmt.Errorf("frame of %d bytes", n)
+	}
+	if b, err = c.in.Peek(prefix); err != nil {
+		return 0, plan, 0, 0, c.readError(err, false)
+	}
+	key, version = int16(binary.BigEndian.Uint16(b[4:])), int16(binary.BigEndian.Uint16(b[6:]))
+	plan, ok := c.srv.o.Handler.Plan(key, version)
+	if !ok {
+		return 0, plan, 0, 0, fmt.Errorf("key %d version %d is not served", key, version)
+	}
+	if !plan.Large && int(n) > c.srv.o.MaxOther {
+		return 0, plan, 0, 0, fmt.Errorf("frame of %d bytes for key %d, the limit is %d", n, key, c.srv.o.MaxOther)
+	}
+	_, err = c.in.Discard(4)
+	return int(n), plan, key, version, err
+}
+
+// fillFrame reads the frame in steps. Beyond what bufio already holds, the bytes go straight from the socket into the buffer.
+func (c *conn) fillFrame(frame []byte) error {
+	for len(frame) > 0 {
+		n := min(len(frame), readStep)
+		if _, err := io.ReadFull(c.in, frame[:n]); err != nil {
+			return err
+		}
+		frame = frame[n:]
+		c.readSince.Store(c.now())
+	}
+	return nil
+}
+
+// readError turns the end of a read into its cause.
+func (c *conn) readError(err error, between bool) error {
+	var timeout net.Error
+	switch {
+	case c.failure() != nil:
+		return net.ErrClosed
+	case c.srv.draining.Load() && (errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.Canceled)):
+		return errDrained
+	case between && errors.Is(err, io.EOF):
+		return io.EOF
+	case errors.Is(err, io.EOF):
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// stopReading makes the reader return after the request it is in.
+func (c *conn) stopReading() { c.net.SetReadDeadline(time.Unix(1, 0)) }
+
+// stuck says why the sweeper should end the connection, nil when it should not.
+func (c *conn) stuck(now time.Duration) error {
+	o := &c.srv.o
+	over := func(since *atomic.Int64, limit time.Duration) bool {
+		t := since.Load()
+		return t != 0 && limit > 0 && now-time.Duration(t) > limit
+	}
+	switch {
+	case over(&c.writeSince, o.WriteTimeout):
+		return errSlowRead
+	case over(&c.readSince, o.ReadTimeout):
+		return errSlowSend
+	case over(&c.idleSince, o.Idle) && c.empty():
+		return errIdle
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/keeplog/keeplog/server/api"
+)
+
+const (
+	// sendBatch is the number of answers gathered into one write.
+	sendBatch = 32
+	// writeStep bounds the bytes of one write call, so that progress can be seen.
+	writeStep = 1 << 20
+	// copyStep is the piece in which a span is read when it does not go by sendfile.
+	copyStep = 256 << 10
+	// sendfileMin is the default of Options.SendfileMin.
+	sendfileMin = 16 << 10
+)
+
+// writerState is the memory of whoever holds the write token.
+type writerState struct {
+	batch [sendBatch]*slot
+	iov   net.Buffers
+	used  net.Buffers // iov's backing array, kept because a write consumes iov
+	size  int         // bytes in iov
+	bufs  []*Buffer   // buffers that iov points into
+}
+
+// send writes the answers of a batch in order. An answer that closes the connection ends the batch with its cause.
+func (c *conn) send(batch []*slot) (err error) {
+	defer func() {
+		c.dropIOV()
+		c.writeSince.Store(0)
+	}()
+	for _, s := range batch {
+		a := &s.answer
+		if a.Close != nil {
+			if err := c.flush(); err != nil {
+				return err
+			}
+			return fmt.Errorf("key %d version %d: %w", s.call.Key, s.call.Version, a.Close)
+		}
+		if a.None {
+			continue
+		}
+		if err := c.sendBytes(a.Head); err != nil {
+			return err
+		}
+		for i := range a.Parts {
+			if err := c.sendPart(&a.Parts[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return c.flush()
+}
+
+// sendBytes adds bytes to the gathered write. They stay untouched until the next flush.
+func (c *conn) sendBytes(b []byte) error {
+	for len(b) > 0 {
+		n := min(len(b), writeStep-c.out.size)
+		c.out.used = append(c.out.used, b[:n])
+		c.out.size += n
+		b = b[n:]
+		if c.out.size >= writeStep {
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *conn) sendPart(p *api.Part) error {
+	if p.Span == nil {
+		return c.sendBytes(p.Bytes)
+	}
+	n := p.Span.Len()
+	if c.raw != nil && c.srv.o.Send == SendAuto && n >= c.srv.o.SendfileMin {
+		if fd, pos, ok := p.Span.File(); ok {
+			if err := c.flush(); err != nil {
+				return err
+			}
+			return c.sendfile(int(fd), pos, n)
+		}
+	}
+	return c.copySpan(p.Span, n)
+}
+
+// copySpan reads a span in pieces into pooled buffers and adds them to the gathered write.
+func (c *conn) copySpan(s api.Span, n int) error {
+	for off := 0; off < n; {
+		m := min(n-off, copyStep)
+		buf := c.srv.pool.Get(m)
+		c.out.bufs = append(c.out.bufs, buf)
+		b := buf.Bytes()[:m]
+		if got, err := s.ReadAt(b, int64(off)); got < m {
+			return fmt.Errorf("read of a log file: %w", errors.Join(err, io.ErrUnexpectedEOF))
+		}
+		if err := c.sendBytes(b); err != nil {
+			return err
+		}
+		off += m
+	}
+	return nil
+}
+
+// flush writes what was gathered.
+func (c *conn) flush() error {
+	if c.out.size == 0 {
+		return nil
+	}
+	c.writeSince.Store(c.now())
+	c.out.iov = c.out.used
+	_, err := c.out.iov.WriteTo(c.net)
+	c.dropIOV()
+	return err
+}
+
+func (c *conn) dropIOV() {
+	clear(c.out.used)
+	c.out.used, c.out.iov, c.out.size = c.out.used[:0], nil, 0
+	for i, b := range c.out.bufs {
+		b.Release()
+		c.out.bufs[i] = nil
+	}
+	c.out.bufs = c.out.bufs[:0]
+}
+
+// sendfile moves n bytes at pos of a file to the socket without copying them through this process. The file's own cursor is not used, so
+// any number of connections may send from one descriptor.
+func (c *conn) sendfile(fd int, pos int64, n int) error {
+	var failure error
+	c.writeSince.Store(c.now())
+	err := c.raw.Write(func(sock uintptr) bool {
+		for n > 0 {
+			m, err := unix.Sendfile(int(sock), fd, &pos, min(n, writeStep))
+			if m > 0 {
+				n -= m
+				c.writeSince.Store(c.now())
+			}
+			switch {
+			case err == unix.EAGAIN:
+				return false
+			case err == unix.EINTR, err == nil && m > 0:
+			case err == nil:
+				failure = fmt.Errorf("sendfile: %w", io.ErrUnexpectedEOF)
+				return true
+			default:
+				failure = fmt.Errorf("sendfile: %w", err)
+				return true
+			}
+		}
+		return true
+	})
+	return errors.Join(err, failure)
+}
