@@ -38,6 +38,7 @@ type API struct {
 	Flexible      int16 // first flexible version
 	AdvertisedMin int16 // lowest version that ApiVersions tells; below Min where clients need to see an old one
 	body          []field
+	plans         [][]field // of each version from Min on: what it has of the body, made by NewTable
 }
 
 // IsFlexible says whether that version has compact lengths and tags.
@@ -58,6 +59,11 @@ func NewTable(apis []API) *Table {
 			panic(fmt.Sprintf("protocol: api key %d twice", a.Key))
 		}
 		t.index[a.Key] = i
+		plans := make([][]field, 0, a.Max-a.Min+1)
+		for v := a.Min; v <= a.Max; v++ {
+			plans = append(plans, compile(a.body, v, a.IsFlexible(v)))
+		}
+		t.apis[i].plans = plans
 	}
 	return t
 }

@@ -21,7 +21,7 @@ const (
 // field is one field of a message and the versions that have it.
 type field struct {
 	kind     kind
-	width    int     // of fixed
+	width    int     // of fixed; in a plan also of array, where all elements have it
 	min, max int16   // versions that have it
 	nullable int16   // first version in which it may be null
 	pointer  bool    // decoded behind a pointer
@@ -42,6 +42,27 @@ const (
 	stringCost = 16
 )
 
+// compile leaves of the fields what a version has, joins neighbours of fixed width, and marks the arrays whose elements
+// all have one width.
+func compile(fields []field, version int16, flexible bool) []field {
+	var plan []field
+	for _, f := range fields {
+		if version < f.min || version > f.max {
+			continue
+		}
+		f.items = compile(f.items, version, flexible || f.kind == tag)
+		if f.kind == array && len(f.items) == 1 && f.items[0].kind == fixed && (f.plain || !flexible) {
+			f.width = f.items[0].width
+		}
+		if last := len(plan) - 1; f.kind == fixed && last >= 0 && plan[last].kind == fixed {
+			plan[last].width += f.width
+			continue
+		}
+		plan = append(plan, f)
+	}
+	return plan
+}
+
 // walker goes over a body by its shape.
 type walker struct {
 	b        []byte
@@ -54,11 +75,12 @@ type walker struct {
 
 func (a *API) check(version int16, body []byte) error {
 	w := walker{b: body, version: version, flexible: a.IsFlexible(version), limit: amplification*int64(len(body)) + slack}
-	if err := w.fields(a.body); err != nil {
+	plan := a.plans[version-a.Min]
+	if err := w.fields(plan); err != nil {
 		return err
 	}
 	if w.flexible {
-		if err := w.tags(a.body); err != nil {
+		if err := w.tags(plan); err != nil {
 			return err
 		}
 	}
@@ -71,7 +93,11 @@ func (a *API) check(version int16, body []byte) error {
 func (w *walker) fields(fields []field) error {
 	for i := range fields {
 		f := &fields[i]
-		if f.kind == tag || w.version < f.min || w.version > f.max {
+		switch {
+		case f.kind == tag:
+			continue
+		case f.kind == fixed && f.width <= w.left():
+			w.at += f.width
 			continue
 		}
 		if err := w.field(f); err != nil {
@@ -215,8 +241,8 @@ func (w *walker) array(f *field) error {
 	if err := w.spend(n * int64(f.cost)); err != nil {
 		return err
 	}
-	if f.plain && f.items[0].kind == fixed {
-		return w.skip(n * int64(f.items[0].width))
+	if f.width > 0 {
+		return w.skip(n * int64(f.width))
 	}
 	for range n {
 		if err := w.fields(f.items); err != nil {
@@ -233,6 +259,10 @@ func (w *walker) array(f *field) error {
 
 // tags reads the tag buffer at the end of a struct whose fields are given. What is known must have its shape.
 func (w *walker) tags(fields []field) error {
+	if w.left() > 0 && w.b[w.at] == 0 {
+		w.at++
+		return nil
+	}
 	count, err := w.uvarint()
 	if err != nil {
 		return err
