@@ -63,16 +63,24 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //	         │ kind │ length │ version │ fields │   kind and length are unsigned varints;
 //	         └──────┴────────┴─────────┴────────┘   length counts version and fields
 func AppendCommand(w []byte, c *Command) []byte {
+	groups := make([][]byte, len(c.Groups))
+	for i := range c.Groups {
+		groups[i] = AppendGroup(nil, &c.Groups[i])
+	}
+	return AppendEncoded(w, c.Session, groups)
+}
+
+// AppendEncoded appends the bytes of a command whose groups AppendGroup has written.
+func AppendEncoded(w []byte, s Session, groups [][]byte) []byte {
 	start := len(w)
 	w = append(w, commandMagic, commandVersion, 0, 0, 0, 0)
-	s := &c.Session
 	w = appendInt(w, int64(s.Broker))
 	w = appendInt(w, s.Epoch)
 	w = append(w, byte(s.Lane))
 	w = appendUint(w, s.Sequence)
-	w = appendUint(w, uint64(len(c.Groups)))
-	for i := range c.Groups {
-		w = AppendGroup(w, &c.Groups[i])
+	w = appendUint(w, uint64(len(groups)))
+	for _, g := range groups {
+		w = append(w, g...)
 	}
 	binary.BigEndian.PutUint32(w[start+2:], commandCRC(w[start:]))
 	return w

@@ -1,0 +1,144 @@
+package quorum
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/keeplog/keeplog/metadata"
+)
+
+// fsm applies committed entries to the image. Raft calls it from one goroutine.
+type fsm struct {
+	image atomic.Pointer[metadata.Image]
+	log   *slog.Logger
+	fail  func(error)
+	// stuck is set after an entry could not be applied: nothing more is.
+	stuck error
+	// check looks at an image whose cluster changed.
+	check func(*metadata.Image) error
+
+	// order is held while subscribers are called, so that a new one misses nothing. Only applying and subscribing take it.
+	order       sync.Mutex
+	subscribers []func(metadata.Delta, *metadata.Image)
+
+	// entries and bytes were applied since the last snapshot.
+	entries, bytes atomic.Uint64
+}
+
+var errStuck = errors.New("quorum: an earlier entry could not be applied")
+
+func newFSM(log *slog.Logger, fail func(error)) *fsm {
+	f := &fsm{log: log, fail: fail}
+	f.image.Store(metadata.New())
+	return f
+}
+
+// reply is what a proposal gets back from the state machine.
+type reply struct {
+	outcome metadata.Outcome
+	err     error
+}
+
+// Apply applies one entry.
+func (f *fsm) Apply(l *raft.Log) any {
+	if f.stuck != nil {
+		return reply{err: errStuck}
+	}
+	next, delta, out, err := metadata.Apply(f.image.Load(), metadata.Entry{Index: l.Index, Term: l.Term, Payload: l.Data})
+	if err != nil {
+		f.stuck = err
+		f.fail(fmt.Errorf("quorum: cannot apply: %w", err))
+		return reply{err: err}
+	}
+	for _, kind := range out.Ignored {
+		f.log.Error("a record of an unknown kind was ignored: a newer version wrote it", "index", l.Index, "kind", uint64(kind))
+	}
+	if delta.Cluster {
+		if err := f.check(next); err != nil {
+			f.stuck = err
+			f.fail(err)
+			return reply{err: err}
+		}
+	}
+	f.entries.Add(1)
+	f.bytes.Add(uint64(len(l.Data)))
+	f.publish(delta, next)
+	return reply{outcome: out}
+}
+
+// ApplyBatch applies entries that were committed together.
+func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
+	replies := make([]any, len(logs))
+	for i, l := range logs {
+		if l.Type == raft.LogCommand {
+			replies[i] = f.Apply(l)
+		}
+	}
+	return replies
+}
+
+func (f *fsm) publish(delta metadata.Delta, next *metadata.Image) {
+	f.order.Lock()
+	defer f.order.Unlock()
+	f.image.Store(next)
+	for _, s := range f.subscribers {
+		s(delta, next)
+	}
+}
+
+func (f *fsm) subscribe(s func(metadata.Delta, *metadata.Image)) {
+	f.order.Lock()
+	defer f.order.Unlock()
+	img := f.image.Load()
+	s(metadata.Diff(metadata.New(), img), img)
+	f.subscribers = append(f.subscribers, s)
+}
+
+// Snapshot takes the image, which nobody changes.
+func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
+	if f.stuck != nil {
+		return nil, errStuck
+	}
+	return &frozen{fsm: f, img: f.image.Load(), entries: f.entries.Load(), bytes: f.bytes.Load()}, nil
+}
+
+// Restore replaces the image by that of a snapshot.
+func (f *fsm) Restore(r io.ReadCloser) error {
+	img, err := metadata.ReadSnapshot(r)
+	if err != nil {
+		return errors.Join(err, r.Close())
+	}
+	f.entries.Store(0)
+	f.bytes.Store(0)
+	f.publish(metadata.Diff(f.image.Load(), img), img)
+	return r.Close()
+}
+
+// frozen is an image on its way into a snapshot.
+type frozen struct {
+	fsm            *fsm
+	img            *metadata.Image
+	entries, bytes uint64
+}
+
+// Persist writes the image.
+func (s *frozen) Persist(sink raft.SnapshotSink) error {
+	if err := s.img.WriteSnapshot(sink); err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	if err := sink.Close(); err != nil {
+		return err
+	}
+	s.fsm.entries.Add(-s.entries)
+	s.fsm.bytes.Add(-s.bytes)
+	return nil
+}
+
+// Release has nothing to free.
+func (s *frozen) Release() {}

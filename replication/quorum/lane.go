@@ -1,0 +1,254 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/keeplog/keeplog/metadata"
+)
+
+const (
+	// maxWaiting bounds the bytes of the proposals of a lane that wait for the entry in flight.
+	maxWaiting = 16 << 20
+	// enqueueTimeout bounds the wait for Raft's main loop, which a slow disk holds up.
+	enqueueTimeout = 10 * time.Second
+)
+
+// errFull says that too much is waiting.
+var errFull = fmt.Errorf("%w: %d MiB are waiting already", ErrNotProposed, maxWaiting>>20)
+
+// lane is a queue of proposals with one entry in flight: while it is, the next one fills.
+type lane struct {
+	q  *Quorum
+	id metadata.Lane
+	// sequence and epoch are the goroutine's own.
+	sequence uint64
+	epoch    int64
+
+	mu      sync.Mutex
+	waiting []*proposal
+	bytes   int
+	closed  bool
+	wake    chan struct{}
+}
+
+// proposal is the records of one caller.
+type proposal struct {
+	group []byte
+	state atomic.Int32
+	done  chan struct{}
+	// applied and err are set before done is closed.
+	applied Applied
+	err     error
+}
+
+// The states of a proposal.
+const (
+	waiting = iota
+	taken
+	givenUp
+)
+
+func newLane(q *Quorum, id metadata.Lane) *lane {
+	return &lane{q: q, id: id, wake: make(chan struct{}, 1)}
+}
+
+// Propose commits records and waits until they are applied on this node. Each record is accepted or refused by itself; the
+// error is of the proposal: ErrNotLeader, ErrNotProposed, ErrTooLarge and ErrClosed say that nothing was committed,
+// ErrUnknownOutcome that it may have been.
+func (q *Quorum) Propose(ctx context.Context, records []metadata.Record) (Applied, error) {
+	return q.propose(ctx, metadata.LaneMetadata, metadata.Group{Records: records})
+}
+
+// ProposeAt is Propose for records that were planned in a term (see Lead): committed in another term they are refused.
+func (q *Quorum) ProposeAt(ctx context.Context, term uint64, records []metadata.Record) (uint64, []metadata.Result, error) {
+	a, err := q.propose(ctx, metadata.LaneMetadata, metadata.Group{Term: term, Records: records})
+	return a.Index, a.Results, err
+}
+
+func (q *Quorum) propose(ctx context.Context, id metadata.Lane, g metadata.Group) (Applied, error) {
+	p := &proposal{group: metadata.AppendGroup(nil, &g), done: make(chan struct{})}
+	if len(p.group) > MaxEntry-entryHead {
+		return Applied{}, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(p.group), MaxEntry-entryHead)
+	}
+	if err := q.lanes[id].put(p); err != nil {
+		return Applied{}, err
+	}
+	select {
+	case <-p.done:
+		return p.applied, p.err
+	case <-ctx.Done():
+	}
+	if p.state.CompareAndSwap(waiting, givenUp) {
+		return Applied{}, fmt.Errorf("%w: %w", ErrNotProposed, context.Cause(ctx))
+	}
+	select {
+	case <-p.done:
+		return p.applied, p.err
+	default:
+		return Applied{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, context.Cause(ctx))
+	}
+}
+
+// entryHead is more than the bytes of an entry before its groups.
+const entryHead = 64
+
+func (l *lane) put(p *proposal) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return ErrClosed
+	case l.bytes+len(p.group) > maxWaiting:
+		return errFull
+	}
+	l.waiting = append(l.waiting, p)
+	l.bytes += len(p.group)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// take takes what fits in one entry, without those that were given up.
+func (l *lane) take() (batch []*proposal, groups [][]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	size, n := entryHead, 0
+	for _, p := range l.waiting {
+		if size+len(p.group) > MaxEntry {
+			break
+		}
+		n++
+		l.bytes -= len(p.group)
+		if p.state.CompareAndSwap(waiting, taken) {
+			size += len(p.group)
+			batch, groups = append(batch, p), append(groups, p.group)
+		}
+	}
+	l.waiting = l.waiting[n:]
+	if len(l.waiting) == 0 {
+		l.waiting = nil
+	}
+	return batch, groups
+}
+
+func (l *lane) run() {
+	for {
+		batch, groups := l.take()
+		if len(batch) > 0 {
+			l.send(batch, groups)
+			continue
+		}
+		select {
+		case <-l.wake:
+		case <-l.q.ctx.Done():
+			l.close()
+			return
+		}
+	}
+}
+
+// close ends what waits.
+func (l *lane) close() {
+	l.mu.Lock()
+	l.closed = true
+	left := l.waiting
+	l.waiting = nil
+	l.mu.Unlock()
+	for _, p := range left {
+		p.finish(Applied{}, ErrClosed)
+	}
+}
+
+func (p *proposal) finish(a Applied, err error) {
+	p.applied, p.err = a, err
+	close(p.done)
+}
+
+// send makes one entry of a batch and sees it through.
+func (l *lane) send(batch []*proposal, groups [][]byte) {
+	if epoch := l.q.epoch.Load(); epoch != l.epoch {
+		l.epoch, l.sequence = epoch, 0
+	}
+	l.sequence++
+	s := metadata.Session{Broker: l.q.o.Node, Epoch: l.epoch, Lane: l.id, Sequence: l.sequence}
+	out, err := l.commit(metadata.AppendEncoded(nil, s, groups))
+	for i, p := range batch {
+		if err != nil {
+			p.finish(Applied{}, err)
+		} else {
+			p.finish(Applied{Index: out.Index, Results: out.Results[i]}, nil)
+		}
+	}
+}
+
+// commit commits one entry. When it is not known what became of it, it is proposed again as soon as this node leads again:
+// the session makes it one entry, however often it is in the log.
+func (l *lane) commit(payload []byte) (metadata.Outcome, error) {
+	q := l.q
+	unknown := false
+	for {
+		if _, err := q.Lead(); err != nil && !unknown {
+			return metadata.Outcome{}, err
+		}
+		f := q.raft.Apply(payload, enqueueTimeout)
+		err := f.Error()
+		if err == nil {
+			r := f.Response().(reply)
+			if r.err != nil {
+				return metadata.Outcome{}, fmt.Errorf("%w: %w", ErrClosed, r.err)
+			}
+			return r.outcome, nil
+		}
+		switch {
+		case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+			if !unknown {
+				return metadata.Outcome{}, q.notLeader()
+			}
+		case errors.Is(err, raft.ErrEnqueueTimeout):
+			if !unknown {
+				return metadata.Outcome{}, fmt.Errorf("%w: %w", ErrNotProposed, err)
+			}
+		default:
+			unknown = true
+			if l.epoch == metadata.NoEpoch {
+				return metadata.Outcome{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+			}
+		}
+		if !l.again() {
+			return metadata.Outcome{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+		}
+	}
+}
+
+// again waits until an entry of unknown outcome can be proposed again here. It gives up when another node leads, and at the
+// end.
+func (l *lane) again() bool {
+	q := l.q
+	t := time.NewTimer(10 * q.o.Timing.Election)
+	defer t.Stop()
+	for {
+		changed := q.changes()
+		if _, err := q.Lead(); err == nil {
+			return true
+		}
+		if _, id := q.raft.LeaderWithID(); id != "" && id != serverID(q.o.Node) {
+			return false
+		}
+		select {
+		case <-changed:
+		case <-t.C:
+			return false
+		case <-q.ctx.Done():
+			return false
+		}
+	}
+}

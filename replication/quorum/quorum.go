@@ -1,0 +1,301 @@
+// Package quorum keeps the metadata log: replicated by Raft, applied to the image, the same on every node.
+//
+// Nouns. A [Quorum] is this node's member of the Raft group. A proposal is the records of one caller; proposals that wait
+// while an entry is in flight travel in the next one together. The store is where Raft keeps log and votes, `keeplog-raft.db`;
+// snapshots of the image are plain files beside it, `keeplog-snapshot-TERM-INDEX`.
+//
+//	Propose ─► lane: forming entry ─► Raft ─► store (fsync, majority) ─► apply ─► image (atomic pointer)
+//	   ▲        one in flight                                              │  └─► subscribers, in order
+//	   └───────────────────────── index, results ◄─────────────────────────┘
+//
+// Who owns what. The state machine's goroutine alone makes images and calls subscribers. A lane's goroutine alone makes its
+// entries. Everybody may read the newest image, which is one atomic load.
+//
+// A failing disk ends the process: a store that could not write is never asked again (Options.Fatal). The network transport
+// has no fast path for heartbeats: with it, the library lets a deposed leader store an entry under its successor's term.
+//
+// This is the only package that knows hashicorp/raft and raft-boltdb.
+package quorum
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/vfs"
+)
+
+var (
+	// ErrNotLeader: this node does not lead, or is not ready yet; nothing was proposed.
+	ErrNotLeader = errors.New("quorum: not the leader")
+	// ErrUnknownOutcome: the records may have been committed, or may yet be.
+	ErrUnknownOutcome = errors.New("quorum: outcome unknown")
+	// ErrNotProposed: the caller gave up before its records were proposed.
+	ErrNotProposed = errors.New("quorum: not proposed")
+	// ErrTooLarge: the records of one proposal do not fit in an entry.
+	ErrTooLarge = errors.New("quorum: proposal is too large")
+	// ErrClosed: the quorum was closed or has failed.
+	ErrClosed = errors.New("quorum: closed")
+	// ErrLocked: another process uses the store.
+	ErrLocked = errors.New("quorum: the metadata log is in use")
+	// ErrDamaged: the store or all snapshots are damaged.
+	ErrDamaged = errors.New("quorum: the metadata log is damaged")
+	// ErrMissing: the directory belongs to a cluster but its metadata log is not there.
+	ErrMissing = errors.New("quorum: the metadata log is missing")
+	// ErrForeign: the store belongs to another cluster, node or directory.
+	ErrForeign = errors.New("quorum: the metadata log belongs to another")
+)
+
+// MaxEntry is the largest entry in bytes; a proposal may not be larger.
+const MaxEntry = 1 << 20
+
+// Voter is a member of the first quorum.
+type Voter struct {
+	ID        metadata.BrokerID
+	Directory metadata.DirectoryID
+}
+
+// Options are what a member needs.
+type Options struct {
+	// FS holds the snapshots and, where it is the machine's, the store. Dir is the directory of both; it exists.
+	FS  vfs.FS
+	Dir string
+	// Node is this node's id, Directory that of the data directory.
+	Node      metadata.BrokerID
+	Directory metadata.DirectoryID
+	// ClusterID is the one that the data directory knows, empty at its first start. NewClusterID makes one for the first
+	// record; it is called at the first start only.
+	ClusterID    string
+	NewClusterID func() string
+	// Voters are the members of the first quorum; nil is this node alone.
+	Voters []Voter
+	// Bootstrap says that, if the store is empty, this node begins the cluster: it is the only voter, or the lowest one and
+	// every other has answered that it is empty and has the same list. Without it an empty store waits for the others.
+	Bootstrap bool
+	// Network connects several voters; nil with one, which then opens no port.
+	Network *Network
+	// Store replaces the file of the store, for tests.
+	Store Store
+	// Fatal is called once, from any goroutine, when the node must not go on: a store that failed to write, a disk that hangs,
+	// a damaged entry. It is expected to end the process with status 74.
+	Fatal  func(error)
+	Logger *slog.Logger
+	// Timing is the zero value for the house's.
+	Timing Timing
+}
+
+// Timing is Raft's.
+type Timing struct {
+	Heartbeat, Election, Lease, Commit time.Duration
+	// SnapshotEvery is how often to look whether a snapshot is due. It is when SnapshotEntries entries or SnapshotBytes bytes
+	// were applied since the last one.
+	SnapshotEvery   time.Duration
+	SnapshotEntries uint64
+	SnapshotBytes   uint64
+}
+
+func (t Timing) withDefaults(voters int) Timing {
+	def := func(d *time.Duration, single, many time.Duration) {
+		if *d == 0 {
+			*d = many
+			if voters == 1 {
+				*d = single
+			}
+		}
+	}
+	def(&t.Heartbeat, 50*time.Millisecond, time.Second)
+	def(&t.Election, 50*time.Millisecond, time.Second)
+	def(&t.Lease, 50*time.Millisecond, time.Second/2)
+	def(&t.Commit, 20*time.Millisecond, 20*time.Millisecond)
+	def(&t.SnapshotEvery, 30*time.Second, 30*time.Second)
+	if t.SnapshotEntries == 0 {
+		t.SnapshotEntries = 8192
+	}
+	if t.SnapshotBytes == 0 {
+		t.SnapshotBytes = 32 << 20
+	}
+	return t
+}
+
+// Quorum is this node's member of the Raft group. Its methods are safe for concurrent use.
+type Quorum struct {
+	o     Options
+	raft  *raft.Raft
+	store *failStop
+	snaps *snapshots
+	fsm   *fsm
+	lanes [2]*lane
+
+	// ready is the term that this node leads and in which it has applied all before; 0 when there is none.
+	ready  atomic.Uint64
+	epoch  atomic.Int64
+	notify chan bool
+	// changed is closed and replaced when ready changes.
+	changedMu sync.Mutex
+	changed   chan struct{}
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	closed atomic.Bool
+	failed sync.Once
+}
+
+// Applied is what became of a proposal.
+type Applied struct {
+	// Index is the log index that this node has applied with the records.
+	Index uint64
+	// Results are those of the records, in order.
+	Results []metadata.Result
+}
+
+// Image is the newest image that this node has applied.
+func (q *Quorum) Image() *metadata.Image { return q.fsm.image.Load() }
+
+// Subscribe calls f with all that is there, and then with each change, in the order of the log and after the subscribers
+// that came before; Image shows the new image already. f holds up the state machine, so it must not wait for a proposal.
+func (q *Quorum) Subscribe(f func(metadata.Delta, *metadata.Image)) { q.fsm.subscribe(f) }
+
+// SetBrokerEpoch names the epoch that this node has registered with: from now on its proposals are remembered, and repeated
+// when their outcome is unknown.
+func (q *Quorum) SetBrokerEpoch(epoch int64) { q.epoch.Store(epoch) }
+
+// Lead says in which term this node leads, all earlier entries applied. The error wraps ErrNotLeader.
+func (q *Quorum) Lead() (term uint64, err error) {
+	term = q.ready.Load()
+	if term == 0 || q.raft.State() != raft.Leader || q.raft.CurrentTerm() != term {
+		return 0, q.notLeader()
+	}
+	return term, nil
+}
+
+func (q *Quorum) notLeader() error {
+	if _, id := q.raft.LeaderWithID(); id != "" && id != serverID(q.o.Node) {
+		return fmt.Errorf("%w: node %s is", ErrNotLeader, id)
+	}
+	return ErrNotLeader
+}
+
+// Leader is the node that leads, as far as this one knows.
+func (q *Quorum) Leader() (id metadata.BrokerID, ok bool) {
+	_, server := q.raft.LeaderWithID()
+	id, err := parseServerID(string(server))
+	return id, err == nil
+}
+
+// Term is Raft's current term.
+func (q *Quorum) Term() uint64 { return q.raft.CurrentTerm() }
+
+// WaitLeader waits until this node leads and is ready, as a single voter soon does.
+func (q *Quorum) WaitLeader(ctx context.Context) error {
+	for {
+		changed := q.changes()
+		if _, err := q.Lead(); err == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", q.notLeader(), context.Cause(ctx))
+		case <-q.ctx.Done():
+			return ErrClosed
+		}
+	}
+}
+
+// VerifyLeader asks a majority whether this node still leads. A read that must be current notes its state, then verifies,
+// then answers.
+func (q *Quorum) VerifyLeader(ctx context.Context) error {
+	if _, err := q.Lead(); err != nil {
+		return err
+	}
+	return wait(ctx, q.raft.VerifyLeader(), func(err error) error { return fmt.Errorf("%w: %w", ErrNotLeader, err) })
+}
+
+// wait waits for a future or the context.
+func wait(ctx context.Context, f raft.Future, dress func(error) error) error {
+	done := make(chan error, 1)
+	go func() { done <- f.Error() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			return dress(err)
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Snapshot takes a snapshot now, unless nothing was applied since the last one.
+func (q *Quorum) Snapshot() error {
+	err := q.snapshot()
+	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return nil
+	}
+	return err
+}
+
+// Close stops this member. Proposals under way end with ErrUnknownOutcome, waiting ones with ErrClosed.
+func (q *Quorum) Close() error {
+	if q.closed.Swap(true) {
+		return nil
+	}
+	q.cancel()
+	err := q.raft.Shutdown().Error()
+	q.work.Wait()
+	return errors.Join(err, q.store.close())
+}
+
+// fail ends the node.
+func (q *Quorum) fail(err error) {
+	q.failed.Do(func() {
+		q.o.Logger.Error("the metadata log failed; this node stops", "error", err)
+		q.cancel()
+		q.o.Fatal(err)
+	})
+}
+
+func (q *Quorum) changes() <-chan struct{} {
+	q.changedMu.Lock()
+	defer q.changedMu.Unlock()
+	return q.changed
+}
+
+func (q *Quorum) setReady(term uint64) {
+	q.ready.Store(term)
+	q.changedMu.Lock()
+	defer q.changedMu.Unlock()
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+func serverID(id metadata.BrokerID) raft.ServerID {
+	return raft.ServerID(strconv.Itoa(int(id)))
+}
+
+func parseServerID(s string) (metadata.BrokerID, error) {
+	n, err := strconv.ParseInt(s, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("quorum: %q is no node id", s)
+	}
+	return metadata.BrokerID(n), nil
+}
+
+func encodeUint64(v uint64) []byte { return binary.BigEndian.AppendUint64(nil, v) }
+
+func decodeUint64(b []byte) uint64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}

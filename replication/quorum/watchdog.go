@@ -1,0 +1,86 @@
+package quorum
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"sync/atomic"
+	"time"
+
+	"github.com/keeplog/keeplog/vfs"
+)
+
+const (
+	canaryName = "keeplog-canary"
+	// hang is how long the disk may take for one call.
+	hang = 5 * time.Second
+)
+
+// watchdog looks for a disk that hangs: one call of the store, or one small write and flush each second, that takes longer
+// than 5 s. Where other voters can take over the node ends then, because a leader whose disk hangs still sends heartbeats
+// and would be leader for ever. A single voter only says so: nobody could take over.
+func (q *Quorum) watchdog() {
+	others := len(q.o.Voters) > 1
+	var canary atomic.Int64
+	if others {
+		q.work.Go(func() { q.sing(&canary) })
+	}
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	start, said := time.Now(), false
+	for {
+		select {
+		case <-t.C:
+		case <-q.ctx.Done():
+			return
+		}
+		longest := q.store.busy()
+		if at := canary.Load(); at != 0 {
+			longest = max(longest, time.Since(start)-time.Duration(at))
+		}
+		switch {
+		case longest < hang:
+			said = false
+		case others:
+			q.fail(fmt.Errorf("quorum: the disk of %s has not answered for %v", q.o.Dir, longest.Round(time.Second)))
+			return
+		case !said:
+			said = true
+			q.o.Logger.Error("the disk of the metadata log hangs", "dir", q.o.Dir, "for", longest.Round(time.Second))
+		}
+	}
+}
+
+// sing writes and flushes a byte each second. started is when the one under way began, 0 between them.
+func (q *Quorum) sing(started *atomic.Int64) {
+	f, err := q.o.FS.OpenFile(path.Join(q.o.Dir, canaryName), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		q.fail(fmt.Errorf("quorum: watch the disk: %w", err))
+		return
+	}
+	defer f.Close()
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	begin := time.Now()
+	for n := byte(0); ; n++ {
+		select {
+		case <-t.C:
+		case <-q.ctx.Done():
+			return
+		}
+		started.Store(int64(time.Since(begin)) + 1)
+		err := writeByte(f, n)
+		started.Store(0)
+		if err != nil {
+			q.fail(fmt.Errorf("quorum: watch the disk: %w", err))
+			return
+		}
+	}
+}
+
+func writeByte(f vfs.File, b byte) error {
+	if _, err := f.WriteAt([]byte{b}, 0); err != nil {
+		return err
+	}
+	return f.SyncData()
+}
