@@ -102,3 +102,24 @@ func FuzzScanner(f *testing.F) {
 		}
 	})
 }
+
+// Both readers of a record must agree on every input.
+func FuzzMeasure(f *testing.F) {
+	f.Add(plain(f, None, 5, 30).RecordsBytes())
+	f.Add([]byte{0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r Record
+		n, err := r.parse(b)
+		s, err2 := measure(b)
+		if (err == nil) != (err2 == nil) {
+			t.Fatalf("%v, %v", err, err2)
+		}
+		if err != nil {
+			return
+		}
+		want := shape{size: n, timestampDelta: r.TimestampDelta, offsetDelta: r.OffsetDelta, nullKey: r.Key == nil}
+		if s != want {
+			t.Fatalf("%+v, %+v", s, want)
+		}
+	})
+}

@@ -1,6 +1,9 @@
 package record
 
-import "errors"
+import (
+	"errors"
+	"math"
+)
 
 // Record is one record, read in place: Key, Value and Headers alias the bytes of the batch.
 type Record struct {
@@ -201,86 +204,96 @@ type shape struct {
 	nullKey        bool
 }
 
-// measure checks the record at the start of b as parse does, without making slices of its parts.
+// measure checks the record at the start of b as parse does, without making slices of its parts. A number that cannot be
+// read sets i beyond every end, which the next check finds.
 func measure(b []byte) (s shape, err error) {
-	length, i := number(b, 0)
-	if i < 0 {
+	if len(b) == 0 {
 		return s, errVarint
 	}
-	if length <= 0 || int(length) > len(b)-i {
+	u, i := uint64(b[0]), 1
+	if u >= 0x80 {
+		u, i = more(b, i, u, 5)
+	}
+	if u&1 != 0 || i >= len(b) || u>>1 > uint64(len(b)-i) || u == 0 {
 		return s, errRecordLength
 	}
-	s.size = i + int(length)
+	s.size = i + int(u>>1)
 	b = b[:s.size]
-	if s.timestampDelta, i = longNumber(b, i+1); i < 0 {
+	if i++; i >= len(b) {
 		return s, errVarint
 	}
-	if s.offsetDelta, i = number(b, i); i < 0 {
+	if u = uint64(b[i]); u < 0x80 {
+		i++
+	} else {
+		u, i = more(b, i+1, u, 10)
+	}
+	s.timestampDelta = int64(u>>1) ^ -int64(u&1)
+	if i >= len(b) {
 		return s, errVarint
 	}
-	n, i := number(b, i)
-	if i < 0 || n < -1 || int(n) > len(b)-i {
+	if u = uint64(b[i]); u < 0x80 {
+		i++
+	} else {
+		u, i = more(b, i+1, u, 5)
+	}
+	s.offsetDelta = int32(u>>1) ^ -int32(u&1)
+	if i, s.nullKey = skipBlob(b, i); i > len(b) {
 		return s, errKeyLength
 	}
-	s.nullKey = n < 0
-	n, i = number(b, i+max(int(n), 0))
-	if i < 0 || n < -1 || int(n) > len(b)-i {
+	if i, _ = skipBlob(b, i); i > len(b) {
 		return s, errValueLength
 	}
-	n, i = number(b, i+max(int(n), 0))
-	if i < 0 || n < 0 || int64(n)*2 > int64(len(b)-i) {
+	if i == len(b)-1 && b[i] == 0 {
+		return s, nil
+	}
+	count, n := varint(b[i:])
+	if n == 0 || count < 0 || int64(count)*2 > int64(len(b)-i-n) {
 		return s, errHeaderCount
 	}
-	if n > 0 {
-		return s, checkHeaders(n, b[i:])
-	}
-	if i != len(b) {
-		return s, errRecordRest
-	}
-	return s, nil
+	return s, checkHeaders(count, b[i+n:])
 }
 
-// number reads a zig-zag number of 32 bits at b[i] and returns where it ends, −1 where there is none.
-func number(b []byte, i int) (v int32, next int) {
-	if i < len(b) && b[i] < 0x80 {
-		c := int32(b[i])
-		return c>>1 ^ -(c & 1), i + 1
-	}
-	return numberLong(b, i)
-}
+// beyond is an index above all others.
+const beyond = math.MaxInt
 
-func numberLong(b []byte, i int) (v int32, next int) {
-	if i+1 < len(b) && b[i+1] < 0x80 {
-		u := uint32(b[i]&0x7f) | uint32(b[i+1])<<7
-		return int32(u>>1) ^ -int32(u&1), i + 2
-	}
+// skipBlob goes over a length and that many bytes, to beyond where they are not there.
+func skipBlob(b []byte, i int) (next int, null bool) {
 	if i >= len(b) {
-		return 0, -1
+		return beyond, false
 	}
-	v, n := varintLong(b[i:])
-	if n == 0 {
-		return 0, -1
+	u := uint64(b[i])
+	if i++; u >= 0x80 {
+		if u, i = more(b, i, u, 5); i > len(b) {
+			return beyond, false
+		}
 	}
-	return v, i + n
+	if u&1 != 0 {
+		if u != 1 {
+			return beyond, false
+		}
+		return i, true
+	}
+	if u>>1 > uint64(len(b)-i) {
+		return beyond, false
+	}
+	return i + int(u>>1), false
 }
 
-func longNumber(b []byte, i int) (v int64, next int) {
-	if i < len(b) && b[i] < 0x80 {
-		c := int64(b[i])
-		return c>>1 ^ -(c & 1), i + 1
+// more reads the rest of a number of at most most bytes (5 or 10) whose first byte is u; b[i] is the second.
+func more(b []byte, i int, u uint64, most int) (v uint64, next int) {
+	u &= 0x7f
+	for shift := 7; shift < 7*most && i < len(b); shift += 7 {
+		c := uint64(b[i])
+		i++
+		u |= (c & 0x7f) << shift
+		if c < 0x80 {
+			if shift == 28 && most == 5 && c > 0x0f || shift == 63 && c > 1 {
+				return 0, beyond
+			}
+			return u, i
+		}
 	}
-	if i+1 < len(b) && b[i+1] < 0x80 {
-		u := uint64(b[i]&0x7f) | uint64(b[i+1])<<7
-		return int64(u>>1) ^ -int64(u&1), i + 2
-	}
-	if i >= len(b) {
-		return 0, -1
-	}
-	v, n := varlong(b[i:])
-	if n == 0 {
-		return 0, -1
-	}
-	return v, i + n
+	return 0, beyond
 }
 
 // Iterator yields the records of a batch in order. It allocates nothing; its zero value is at its end.
