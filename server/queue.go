@@ -33,7 +33,6 @@ type queue struct {
 	wake     chan struct{}
 	failed   error
 	spare    []*slot
-	overlap  bool // the newest outstanding call lets others start beside it
 }
 
 func (q *queue) len() int { return len(q.slots) - q.head }

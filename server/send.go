@@ -96,6 +96,11 @@ func (c *conn) sendPart(p *api.Part) error {
 func (c *conn) copySpan(s api.Span, n int) error {
 	for off := 0; off < n; {
 		m := min(n-off, copyStep)
+		if c.out.size+m > writeStep { // a piece is never cut by a flush, which gives its buffer back
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
 		buf := c.srv.pool.Get(m)
 		c.out.bufs = append(c.out.bufs, buf)
 		b := buf.Bytes()[:m]

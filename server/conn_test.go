@@ -1,0 +1,578 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/keeplog/keeplog/server/api"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a handler whose answers are written by the test. Key 0 overlaps, the others do not.
+type fake struct {
+	serve func(*api.Call)
+	drain func()
+}
+
+func (f *fake) Plan(key, version int16) (api.Plan, bool) {
+	return api.Plan{Overlap: key == 0, Large: key == 0}, key >= 0 && key < 100 && version == 0
+}
+func (f *fake) Serve(c *api.Call) { f.serve(c) }
+
+func (f *fake) Drain() {
+	if f.drain != nil {
+		f.drain()
+	}
+}
+
+// answer is a frame that carries b.
+func answer(b []byte) api.Answer {
+	return api.Answer{Head: append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)}
+}
+
+// echo answers with the request's body.
+func echo(c *api.Call) { c.To.Complete(answer(bytes.Clone(body(c)))) }
+
+func body(c *api.Call) []byte { return c.Frame[10:] }
+
+func frame(key int16, body string) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(10+len(body)))
+	b = binary.BigEndian.AppendUint16(b, uint16(key))
+	b = append(b, 0, 0, 0, 0, 0, 1, 0xff, 0xff)
+	return append(b, body...)
+}
+
+func start(t testing.TB, o Options) (*Server, string) {
+	t.Helper()
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.pool.poison = true
+	addr, err := s.Start(Listen{Name: "PLAINTEXT", Addr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		s.Shutdown(ctx)
+		if n := s.pool.InUse(); n != 0 {
+			t.Errorf("%d bytes of buffers were not given back", n)
+		}
+		if !s.budget.TryAcquire(s.o.Budget) {
+			t.Error("a part of the budget was not given back")
+		}
+	})
+	return s, addr.String()
+}
+
+type client struct {
+	t testing.TB
+	net.Conn
+}
+
+func dial(t testing.TB, addr string) *client {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	return &client{t, c}
+}
+
+func (c *client) send(b []byte) {
+	c.t.Helper()
+	if _, err := c.Write(b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) receive() (string, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(c, size[:]); err != nil {
+		return "", err
+	}
+	b := make([]byte, binary.BigEndian.Uint32(size[:]))
+	_, err := io.ReadFull(c, b)
+	return string(b), err
+}
+
+func (c *client) want(s string) {
+	c.t.Helper()
+	got, err := c.receive()
+	if err != nil || got != s {
+		c.t.Fatalf("answer %.60q, %v; want %.60q", got, err, s)
+	}
+}
+
+// wantClosed wants the end of the connection, not a timeout.
+func (c *client) wantClosed() {
+	c.t.Helper()
+	got, err := c.receive()
+	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Fatalf("answer %q, %v; want the connection closed", got, err)
+	}
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatal("not within 5 s: " + what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestFramesOfEverySize(t *testing.T) {
+	_, addr := start(t, Options{Handler: &fake{serve: echo}, MaxFrame: 20 << 20})
+	c := dial(t, addr)
+	for _, n := range []int{0, 1, 4086, 4087, 5000, 64 << 10, 1<<20 - 10, 1 << 20, 3 << 20, 17 << 20} {
+		s := strings.Repeat("x", n) + fmt.Sprint(n)
+		c.send(frame(0, s))
+		c.want(s)
+	}
+}
+
+func TestBadFramesCloseTheConnection(t *testing.T) {
+	_, addr := start(t, Options{Handler: &fake{serve: echo}, MaxFrame: 1 << 20, MaxOther: 1 << 16})
+	for name, b := range map[string][]byte{
+		"size 0":          {0, 0, 0, 0},
+		"size -1":         {0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4},
+		"size 3":          {0, 0, 0, 3, 0, 3, 0},
+		"size 2^31-1":     {0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0},
+		"too large":       frame(0, strings.Repeat("x", 1<<20)),
+		"too large, kind": frame(1, strings.Repeat("x", 1<<16)),
+		"unknown key":     frame(100, "x"),
+		"unknown version": {0, 0, 0, 10, 0, 0, 0, 1, 0, 0, 0, 1, 0xff, 0xff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, addr)
+			c.Write(b)
+			c.wantClosed()
+		})
+	}
+}
+
+// Overlapping calls are started one after the other, complete in any order, and are answered in order.
+func TestPipelinedAnswersInOrder(t *testing.T) {
+	started := make(chan *api.Call, 100)
+	_, addr := start(t, Options{Handler: &fake{serve: func(c *api.Call) { started <- c }}})
+	c := dial(t, addr)
+	const n = 20
+	for i := range n {
+		c.send(frame(0, fmt.Sprint(i)))
+	}
+	var calls []*api.Call
+	for i := range n {
+		call := <-started
+		if got := string(body(call)); got != fmt.Sprint(i) {
+			t.Fatalf("call %d carries %q", i, got)
+		}
+		calls = append(calls, call)
+	}
+	for i := n - 1; i >= 0; i-- {
+		echo(calls[i])
+	}
+	for i := range n {
+		c.want(fmt.Sprint(i))
+	}
+}
+
+// A call of another kind starts when all earlier ones are answered.
+func TestOtherCallsWaitForTheirTurn(t *testing.T) {
+	produce := make(chan *api.Call, 10)
+	var other atomic.Int32
+	_, addr := start(t, Options{Handler: &fake{serve: func(c *api.Call) {
+		if c.Key == 0 {
+			produce <- c
+			return
+		}
+		other.Add(1)
+		echo(c)
+	}}})
+	c := dial(t, addr)
+	c.send(append(append(frame(0, "a"), frame(0, "b")...), frame(1, "offsets")...))
+	first, second := <-produce, <-produce
+	echo(second)
+	if other.Load() != 0 {
+		t.Fatal("a lookup started before the produces in front of it were answered")
+	}
+	echo(first)
+	c.want("a")
+	c.want("b")
+	c.want("offsets")
+	// and the next produce starts only after the lookup
+	c.send(append(frame(1, "x"), frame(0, "y")...))
+	c.want("x")
+	echo(<-produce)
+	c.want("y")
+}
+
+func TestCallWithoutAnswer(t *testing.T) {
+	_, addr := start(t, Options{Handler: &fake{serve: func(c *api.Call) {
+		switch string(body(c)) {
+		case "quiet":
+			c.To.Complete(api.Answer{None: true})
+		case "bad":
+			c.To.Complete(api.Answer{Close: errors.New("not written")})
+		default:
+			echo(c)
+		}
+	}}})
+	c := dial(t, addr)
+	for range 3 {
+		c.send(frame(0, "quiet"))
+	}
+	c.send(frame(0, "loud"))
+	c.want("loud")
+	c.send(append(frame(0, "before"), frame(0, "bad")...))
+	c.want("before")
+	c.wantClosed()
+}
+
+func TestPipelineIsBounded(t *testing.T) {
+	var n atomic.Int32
+	calls := make(chan *api.Call, 100)
+	_, addr := start(t, Options{MaxPipelined: 3, Handler: &fake{serve: func(c *api.Call) { n.Add(1); calls <- c }}})
+	c := dial(t, addr)
+	for range 10 {
+		c.send(frame(0, "x"))
+	}
+	eventually(t, "3 started", func() bool { return n.Load() == 3 })
+	for i := range 10 {
+		if started := n.Load(); started > int32(3+i) {
+			t.Fatalf("%d calls outstanding", started-int32(i))
+		}
+		echo(<-calls)
+		c.want("x")
+	}
+}
+
+// When the budget is used up, connections stop reading and go on when there is room again.
+func TestBudget(t *testing.T) {
+	calls := make(chan *api.Call, 100)
+	s, addr := start(t, Options{MaxFrame: 1 << 20, Budget: 2 << 20, Handler: &fake{serve: func(c *api.Call) { calls <- c }}})
+	big := strings.Repeat("x", 900<<10)
+	var clients []*client
+	for range 4 {
+		c := dial(t, addr)
+		clients = append(clients, c)
+		go c.Write(frame(0, big))
+	}
+	first, second := <-calls, <-calls
+	if got := s.Stats().FrameBytes; got != 2<<20 {
+		t.Fatalf("%d bytes of frames in flight", got)
+	}
+	select {
+	case <-calls:
+		t.Fatal("a third frame was read above the budget")
+	default:
+	}
+	echo(first)
+	echo(second)
+	echo(<-calls)
+	echo(<-calls)
+	for _, c := range clients {
+		c.want(big)
+	}
+}
+
+func TestMaxPerIP(t *testing.T) {
+	s, addr := start(t, Options{MaxPerIP: 2, Handler: &fake{serve: echo}})
+	a, b := dial(t, addr), dial(t, addr)
+	for _, c := range []*client{a, b} {
+		c.send(frame(1, "x"))
+		c.want("x")
+	}
+	third := dial(t, addr)
+	third.wantClosed()
+	a.Close()
+	eventually(t, "the first has left", func() bool { return s.Stats().Connections == 1 })
+	d := dial(t, addr)
+	d.send(frame(1, "x"))
+	d.want("x")
+}
+
+func TestMaxConnections(t *testing.T) {
+	_, addr := start(t, Options{MaxConns: 1, Handler: &fake{serve: echo}})
+	a := dial(t, addr)
+	a.send(frame(1, "x"))
+	a.want("x")
+	b := dial(t, addr) // waits in the backlog
+	b.send(frame(1, "y"))
+	a.Close()
+	b.want("y")
+}
+
+func TestIdleConnectionIsClosed(t *testing.T) {
+	_, addr := start(t, Options{Idle: 50 * time.Millisecond, Handler: &fake{serve: echo}})
+	c := dial(t, addr)
+	c.send(frame(1, "x"))
+	c.want("x")
+	c.wantClosed()
+}
+
+// A connection with a call outstanding is not idle.
+func TestWaitingConnectionIsNotIdle(t *testing.T) {
+	calls := make(chan *api.Call, 1)
+	_, addr := start(t, Options{Idle: 40 * time.Millisecond, Handler: &fake{serve: func(c *api.Call) { calls <- c }}})
+	c := dial(t, addr)
+	c.send(frame(0, "x"))
+	call := <-calls
+	time.Sleep(120 * time.Millisecond) // three times the limit
+	echo(call)
+	c.want("x")
+}
+
+func TestHalfAFrame(t *testing.T) {
+	s, addr := start(t, Options{ReadTimeout: 50 * time.Millisecond, Handler: &fake{serve: echo}})
+	c := dial(t, addr)
+	c.send(frame(0, strings.Repeat("x", 10000))[:5000])
+	c.wantClosed()
+	eventually(t, "memory is free", func() bool { return s.pool.InUse() == 0 })
+}
+
+func TestSlowReader(t *testing.T) {
+	big := make([]byte, 8<<20)
+	s, addr := start(t, Options{WriteTimeout: 100 * time.Millisecond, Handler: &fake{serve: func(c *api.Call) { c.To.Complete(answer(big)) }}})
+	c := dial(t, addr)
+	for range 4 {
+		c.send(frame(0, "x"))
+	}
+	eventually(t, "the connection is gone", func() bool { return s.Stats().Connections == 0 })
+	if n := s.pool.InUse(); n != 0 {
+		t.Fatalf("%d bytes still held", n)
+	}
+}
+
+// Answers of a connection that broke are released, not written.
+func TestBrokenConnection(t *testing.T) {
+	calls := make(chan *api.Call, 10)
+	s, addr := start(t, Options{Handler: &fake{serve: func(c *api.Call) { calls <- c }}})
+	c := dial(t, addr)
+	c.send(append(frame(0, "a"), frame(0, "b")...))
+	a, b := <-calls, <-calls
+	c.Conn.(*net.TCPConn).SetLinger(0)
+	c.Close()
+	sp := &memSpan{data: []byte("span")}
+	x := answer([]byte("b"))
+	x.Parts = []api.Part{{Span: sp}}
+	b.To.Complete(x)
+	echo(a)
+	eventually(t, "the connection is gone", func() bool { return s.Stats().Connections == 0 })
+	if n := sp.released.Load(); n != 1 {
+		t.Fatalf("span released %d times", n)
+	}
+}
+
+// What was asked before the client closed its side is still answered.
+func TestHalfClosedConnection(t *testing.T) {
+	calls := make(chan *api.Call, 10)
+	_, addr := start(t, Options{Handler: &fake{serve: func(c *api.Call) { calls <- c }}})
+	c := dial(t, addr)
+	c.send(frame(0, "last"))
+	c.Conn.(*net.TCPConn).CloseWrite()
+	echo(<-calls)
+	c.want("last")
+	c.wantClosed()
+}
+
+func TestShutdownFinishesWhatIsOutstanding(t *testing.T) {
+	calls := make(chan *api.Call, 10)
+	s, addr := start(t, Options{Handler: &fake{serve: func(c *api.Call) { calls <- c }}})
+	idle, busy := dial(t, addr), dial(t, addr)
+	busy.send(frame(0, "a"))
+	call := <-calls
+	done := make(chan error, 1)
+	go func() { done <- s.Shutdown(context.Background()) }()
+	idle.wantClosed()
+	if _, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
+		t.Error("a new connection was accepted")
+	}
+	echo(call)
+	busy.want("a")
+	busy.wantClosed()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestShutdownHasATimeLimit(t *testing.T) {
+	calls := make(chan *api.Call, 10)
+	s, addr := start(t, Options{Handler: &fake{serve: func(c *api.Call) { calls <- c }}})
+	c := dial(t, addr)
+	c.send(frame(0, "a"))
+	call := <-calls
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- s.Shutdown(ctx) }()
+	c.wantClosed()
+	echo(call) // late
+	if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+}
+
+// memSpan is a span without a file.
+type memSpan struct {
+	data     []byte
+	released atomic.Int32
+}
+
+func (m *memSpan) Len() int { return len(m.data) }
+func (m *memSpan) ReadAt(p []byte, off int64) (int, error) {
+	return bytes.NewReader(m.data).ReadAt(p, off)
+}
+func (m *memSpan) File() (uintptr, int64, bool) { return 0, 0, false }
+func (m *memSpan) Release()                     { m.released.Add(1) }
+
+// fileSpan is a range of a file.
+type fileSpan struct {
+	f        *os.File
+	pos      int64
+	n        int
+	released atomic.Int32
+}
+
+func (s *fileSpan) Len() int                                { return s.n }
+func (s *fileSpan) ReadAt(p []byte, off int64) (int, error) { return s.f.ReadAt(p, s.pos+off) }
+func (s *fileSpan) File() (uintptr, int64, bool)            { return s.f.Fd(), s.pos, true }
+func (s *fileSpan) Release()                                { s.released.Add(1) }
+
+// tempFile has n bytes that differ by position.
+func tempFile(t testing.TB, n int) (*os.File, []byte) {
+	t.Helper()
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(i * 7 >> (i % 5))
+	}
+	f, err := os.CreateTemp(t.TempDir(), "span")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	return f, data
+}
+
+// spanAnswer is a frame of the spans with a word before and after each.
+func spanAnswer(spans ...api.Span) (api.Answer, int) {
+	n := 0
+	var parts []api.Part
+	for _, s := range spans {
+		parts = append(parts, api.Part{Span: s}, api.Part{Bytes: []byte("--")})
+		n += s.Len() + 2
+	}
+	return api.Answer{Head: append(binary.BigEndian.AppendUint32(nil, uint32(n+2)), "--"...), Parts: parts}, n + 2
+}
+
+func TestSpans(t *testing.T) {
+	f, data := tempFile(t, 6<<20)
+	for _, mode := range []SendMode{SendAuto, SendCopy} {
+		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			var mu sync.Mutex
+			var all []*fileSpan
+			_, addr := start(t, Options{Send: mode, Handler: &fake{serve: func(c *api.Call) {
+				small := &fileSpan{f: f, pos: 10, n: 100}
+				large := &fileSpan{f: f, pos: 1000, n: 5 << 20}
+				tail := &fileSpan{f: f, pos: 6<<20 - 70000, n: 70000}
+				mu.Lock()
+				all = append(all, small, large, tail)
+				mu.Unlock()
+				a, _ := spanAnswer(small, large, tail)
+				c.To.Complete(a)
+			}}})
+			want := "--" + string(data[10:110]) + "--" + string(data[1000:1000+5<<20]) + "--" + string(data[6<<20-70000:]) + "--"
+			var wg sync.WaitGroup
+			for range 3 { // several connections share the descriptor
+				c := dial(t, addr)
+				wg.Go(func() {
+					for range 3 {
+						c.Write(frame(1, "x"))
+						if got, err := c.receive(); err != nil || got != want {
+							t.Errorf("wrong bytes: %d of %d, %v", len(got), len(want), err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			for _, s := range all {
+				if n := s.released.Load(); n != 1 {
+					t.Errorf("span released %d times", n)
+				}
+			}
+		})
+	}
+}
+
+// A file that became shorter than its span ends the connection: the size of the frame is already on its way.
+func TestSpanBehindTheEndOfItsFile(t *testing.T) {
+	f, _ := tempFile(t, 1000)
+	for _, mode := range []SendMode{SendAuto, SendCopy} {
+		sp := &fileSpan{f: f, pos: 0, n: 100_000}
+		_, addr := start(t, Options{Send: mode, Handler: &fake{serve: func(c *api.Call) {
+			a, _ := spanAnswer(sp)
+			c.To.Complete(a)
+		}}})
+		c := dial(t, addr)
+		c.send(frame(1, "x"))
+		c.wantClosed()
+		eventually(t, "released", func() bool { return sp.released.Load() == 1 })
+	}
+}
+
+func TestPoolKeepsAndTrims(t *testing.T) {
+	p := NewPool(1 << 20)
+	a, b := p.Get(5000), p.Get(300<<10)
+	if len(a.Bytes()) != 16<<10 || len(b.Bytes()) != 1<<20 || p.InUse() != 1<<20+16<<10 {
+		t.Fatalf("buffers of %d and %d, %d in use", len(a.Bytes()), len(b.Bytes()), p.InUse())
+	}
+	a.Retain()
+	a.Release()
+	a.Release()
+	b.Release() // above what is kept
+	if p.kept != 16<<10 || p.InUse() != 0 {
+		t.Fatalf("%d kept, %d in use", p.kept, p.InUse())
+	}
+	if c := p.Get(16 << 10); c != a {
+		t.Fatal("the buffer was not used again")
+	} else {
+		c.Release()
+	}
+	p.Trim() // it was needed
+	p.Trim() // it was not
+	if p.kept != 0 {
+		t.Fatalf("%d kept after it was not needed", p.kept)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Fatal("releasing twice did not panic")
+		}
+	}()
+	a.Release()
+}
