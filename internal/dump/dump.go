@@ -244,6 +244,9 @@ type stable struct {
 	offset record.Offset
 	// own says that it comes from our marks and not from Kafka's recovery point.
 	own bool
+	// end is where the log ended at a clean stop, if hasEnd.
+	end    record.Offset
+	hasEnd bool
 }
 
 // everything is the mark of a directory that was stopped cleanly.

@@ -108,13 +108,18 @@ func (e *entries) promised(o record.Offset) bool {
 	return e.stable.promised(o)
 }
 
+// sealed says that the index was closed: it is cut to its entries, and the last time is in it.
+func (e *entries) sealed() bool {
+	return !e.last || e.stable.known && e.stable.offset == everything && !e.grows
+}
+
 // tail checks what lies behind the used part.
 func (e *entries) tail() {
 	at := e.n * e.size
 	if at >= e.f.size {
 		return
 	}
-	sealed := !e.last || e.stable.known && e.stable.offset == everything && !e.grows
+	sealed := e.sealed()
 	for pos := at; pos < e.f.size; {
 		b, err := e.win.view(pos, len(e.win.buf))
 		if err != nil || len(b) == 0 {
@@ -255,10 +260,10 @@ func (c *timeCheck) ends(s *pass) {
 		c.n++
 	}
 	c.used = c.n
-	if !c.last && s.maxTime >= 0 && !s.blind && (c.n == 0 || c.prevTime < s.maxTime) {
+	if c.sealed() && s.maxTime >= 0 && !s.blind && (c.n == 0 || c.prevTime < s.maxTime) {
 		c.hold(true, -1, -1, "the last entry does not reach the segment's largest timestamp "+decimal(s.maxTime))
 	}
-	if o := s.offsets; o != nil && !c.last && c.n > 1 && !s.blind && c.late > o.prevOffset && len(o.held) == 0 {
+	if o := s.offsets; o != nil && c.sealed() && c.n > 1 && !s.blind && c.late > o.prevOffset && len(o.held) == 0 {
 		o.hold(true, -1, -1, "entries are missing at the end: the time index has one for offset "+decimal(int64(c.late))+", the last here is for "+decimal(int64(o.prevOffset)))
 	}
 	c.tail()
@@ -346,16 +351,19 @@ func (c *abortCheck) wrong(e abortEntry, what string) {
 	c.hold(!c.last || c.stable.promised(e.last), at, at+c.size, "entry "+decimal(c.n)+" (producer "+decimal(int64(e.producer))+", offsets "+decimal(int64(e.first))+".."+decimal(int64(e.last))+") "+what)
 }
 
-func (c *abortCheck) ends() {
+func (c *abortCheck) ends(s *pass) {
 	if c.f == nil {
 		return
 	}
 	for b := c.peek(); b != nil; b = c.peek() {
-		if e := parseAbort(b); !c.sane(e) {
+		e := parseAbort(b)
+		switch {
+		case !c.sane(e):
 			c.wrong(e, "is not plausible")
-		} else {
-			c.prevLast = e.last
+		case e.last > s.prev && !s.blind:
+			c.wrong(e, "lies past the end of the log at offset "+decimal(int64(s.prev)))
 		}
+		c.prevLast = max(c.prevLast, e.last)
 		c.n++
 	}
 	c.used = c.n

@@ -260,7 +260,7 @@ func (s *pass) ends() {
 		s.times.ends(s)
 	}
 	if s.aborted != nil {
-		s.aborted.ends()
+		s.aborted.ends(s)
 	}
 	if f.name.state != "" {
 		return
@@ -275,7 +275,14 @@ func (s *pass) ends() {
 		}
 		return
 	}
-	if mark := s.p.stable; mark.known && mark.offset != everything && s.prev+1 < mark.offset {
+	mark := s.p.stable
+	if mark.offset == everything && mark.hasEnd && s.prev+1 > mark.end {
+		f.damage(s.prevPos, s.d.win.size, "the log goes on to offset %d, at the clean stop it ended at %d", s.prev, mark.end)
+	}
+	if mark.offset == everything && mark.hasEnd {
+		mark.offset = mark.end
+	}
+	if mark.known && mark.offset != everything && s.prev+1 < mark.offset {
 		f.report(Problem{
 			Severity: Damage, Position: s.d.win.size, End: -1, First: s.prev + 1, Last: mark.offset - 1,
 			Text: fmt.Sprintf("data is missing: the log ends at offset %d, the stable mark is at %d", s.prev+1, mark.offset),

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -286,6 +288,12 @@ func (t *Text) value(b []byte, name string, v any) []byte {
 			b = t.value(append(append(b, f.Name...), '='), f.Name, f.Value)
 		}
 		return append(b, '}')
+	case map[string]any:
+		e := &Entry{}
+		for _, k := range slices.Sorted(maps.Keys(x)) {
+			e.add(k, x[k])
+		}
+		return t.value(b, name, e)
 	case []any:
 		b = append(b, '[')
 		for i, e := range x {

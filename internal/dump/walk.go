@@ -27,15 +27,12 @@ type dataDir struct {
 // stable is the mark of a partition.
 func (t *dataDir) stable(topic string, partition int32, id [16]byte) (stable, *markSlot) {
 	slot := t.marks.find(id, partition)
+	point, ok := t.recovery[topic+" "+decimal(int64(partition))]
 	switch {
 	case t.clean:
-		return stable{known: true, offset: everything, own: t.own}, slot
+		return stable{known: true, offset: everything, own: t.own, end: point, hasEnd: ok}, slot
 	case slot != nil:
 		return stable{known: true, offset: slot.offset, own: true}, slot
-	}
-	point, ok := t.recovery[topic+" "+decimal(int64(partition))]
-	if !ok {
-		point = 0
 	}
 	return stable{known: t.own || t.hasPoint, offset: point, own: t.own}, nil
 }

@@ -1,0 +1,193 @@
+package dump
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/keeplog/keeplog/vfs"
+)
+
+// rotDir is a data directory in memory whose files can be changed.
+type rotDir struct {
+	t     testing.TB
+	fs    vfs.FS
+	files []string
+	bytes map[string][]byte
+}
+
+// loadDir copies a directory into memory.
+func loadDir(t testing.TB, dir string) *rotDir {
+	t.Helper()
+	r := &rotDir{t: t, fs: vfs.NewMem(), bytes: map[string][]byte{}}
+	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, p)
+		to := filepath.Join("/data", rel)
+		if e.IsDir() {
+			return r.fs.MkdirAll(to, 0o755)
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		r.files = append(r.files, to)
+		r.bytes[to] = b
+		r.write(to, b)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rotDir) write(path string, b []byte) {
+	r.t.Helper()
+	f, err := r.fs.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err == nil && len(b) > 0 {
+		_, err = f.WriteAt(b, 0)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// problems collects what was found.
+type problems struct{ all []Problem }
+
+func (p *problems) Close() error { return nil }
+
+func (p *problems) Put(i Item) error {
+	if x, ok := i.(*Problem); ok {
+		p.all = append(p.all, *x)
+	}
+	return nil
+}
+
+// look dumps what is needed to judge the file: its partition, or itself.
+func (r *rotDir) look(path string) (Total, []Problem) {
+	r.t.Helper()
+	where := path
+	if dir := filepath.Dir(path); dir != "/data" {
+		where = dir
+	}
+	var found problems
+	total, err := Run(context.Background(), Options{FS: r.fs, Verify: true, Records: true}, &found, where)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return total, found.all
+}
+
+// with changes a file, looks, and puts the file back.
+func (r *rotDir) with(path string, b []byte) (Total, []Problem) {
+	r.t.Helper()
+	r.write(path, b)
+	defer r.write(path, r.bytes[path])
+	return r.look(path)
+}
+
+// unseen says that nothing in the format shows a change of this byte: it is a value without a checksum.
+func unseen(path string, at int) bool {
+	switch typ := parseName(path).typ; typ {
+	case TypeTopicID, TypeOffsets, TypeProperties, TypeCleanStop, TypeKRaftVotes: // text
+		return true
+	case TypeTxnIndex: // the last stable offset, and first offsets whose data was compacted
+		return at%abortEntrySize >= 26 || at%abortEntrySize >= 10 && at%abortEntrySize < 18
+	case TypeKRaftSnap: // offset and epoch of its last batch
+		return at >= 336 && at < 336+16
+	case TypeSegment:
+		switch filepath.Base(filepath.Dir(path)) {
+		case "__cluster_metadata-0": // the offset of its last batch: its end is in no checkpoint
+			return at >= 10127 && at < 10127+8
+		case "deleted-0": // the epochs below the log start are in no checkpoint
+			return at >= 12 && at < 16
+		}
+	}
+	return false
+}
+
+// TestRotFlippedBits flips a bit in every file: it is reported, whatever stands there, and nothing panics.
+func TestRotFlippedBits(t *testing.T) {
+	r := loadDir(t, filepath.Join(formats, "kafka-4.4"))
+	tried := map[string]int{}
+	for _, path := range r.files {
+		b := r.bytes[path]
+		stride := 11
+		if len(b) > 4096 {
+			stride = 211
+		}
+		for at := 0; at < len(b); at += stride {
+			bad := append([]byte(nil), b...)
+			bad[at] ^= 1 << (at % 8)
+			total, _ := r.with(path, bad)
+			tried[parseName(path).typ]++
+			if total.Damage+total.Unsupported == 0 && !unseen(path, at) {
+				t.Errorf("%s: bit %d of byte %d flipped: nothing reported", path, at%8, at)
+			}
+		}
+	}
+	t.Log(tried)
+}
+
+// TestRotCutZeroedAndGrown cuts, zeroes and grows every file.
+func TestRotCutZeroedAndGrown(t *testing.T) {
+	r := loadDir(t, filepath.Join(formats, "kafka-4.4"))
+	garbage := []byte("\x07garbage\xff\xfe behind the end\n\x01\x02")
+	for _, path := range r.files {
+		b, typ := r.bytes[path], parseName(path).typ
+		for _, size := range []int{0, 1, len(b) / 3, len(b) / 2, len(b) - 12, len(b) - 8, len(b) - 1} {
+			if size < 0 || size >= len(b) {
+				continue
+			}
+			total, _ := r.with(path, b[:size])
+			if total.Damage+total.Unsupported == 0 && !cutUnseen(path, b, size) {
+				t.Errorf("%s: cut from %d to %d bytes: nothing reported", path, len(b), size)
+			}
+		}
+		if total, _ := r.with(path, append(append([]byte(nil), b...), garbage...)); total.Damage+total.Unsupported == 0 {
+			t.Errorf("%s: garbage behind the end: nothing reported", path)
+		}
+		for at := 0; at < len(b); at += 512 {
+			bad := append([]byte(nil), b...)
+			clear(bad[at:min(at+512, len(bad))])
+			if total, _ := r.with(path, bad); total.Damage+total.Unsupported == 0 && !aheadOfTime(path) {
+				t.Errorf("%s (%s): bytes %d.. zeroed: nothing reported", path, typ, at)
+			}
+		}
+	}
+}
+
+// aheadOfTime says that the file is an index which Kafka leaves open at a clean stop: it may hold fewer entries, and zeros.
+func aheadOfTime(path string) bool {
+	typ := parseName(path).typ
+	return filepath.Base(filepath.Dir(path)) == "__cluster_metadata-0" && (typ == TypeIndex || typ == TypeTimeIndex)
+}
+
+// cutUnseen says that a file cut to size is as good as one that was written so.
+func cutUnseen(path string, b []byte, size int) bool {
+	if aheadOfTime(path) {
+		return true
+	}
+	switch parseName(path).typ {
+	case TypeIndex: // an index without its last entries is sparser; with its neighbours that shows only sometimes
+		return size%offsetEntrySize == 0
+	case TypeTxnIndex: // of transactions whose data was compacted
+		return size%abortEntrySize == 0
+	case TypeCleanStop: // of old versions
+		return size == 0
+	case TypeProperties: // the last line only, cluster.id, which is free text
+		return len(b)-size <= 22
+	case TypeSegment, TypeKRaftSnap: // at a batch border, where no checkpoint says where it ended
+		return filepath.Base(filepath.Dir(path)) == "__cluster_metadata-0" && size == 0
+	}
+	return false
+}
