@@ -363,3 +363,32 @@ func exercise(b []byte, o *ValidateOptions) {
 		rest = next
 	}
 }
+
+// A batch behind damage is found wherever it begins; one below the lowest offset, or a damaged one, is not.
+func TestFindBatch(t *testing.T) {
+	a, b := plain(t, None, 20, 500), plain(t, Zstd, 300, 500)
+	a.SetBaseOffset(10)
+	b.SetBaseOffset(30)
+	for _, gap := range []int{0, 1, 60, 61, 2047, 2048, 5000, 10_000} {
+		file := append(bytes.Repeat([]byte{2}, gap), a...)
+		first := len(file)
+		file = append(append(file, b...), 1, 2, 3)
+		o := ScanOptions{End: Position(len(file)), Buffer: make([]byte, 8192)}
+		if at, found, err := FindBatch(bytes.NewReader(file), o, 0); at != Position(gap) || !found || err != nil {
+			t.Fatalf("gap %d: %d %v %v", gap, at, found, err)
+		}
+		if at, found, err := FindBatch(bytes.NewReader(file), o, 11); at != Position(first) || !found || err != nil {
+			t.Fatalf("gap %d: %d %v %v", gap, at, found, err)
+		}
+		if _, found, err := FindBatch(bytes.NewReader(file), o, 31); found || err != nil {
+			t.Fatal(found, err)
+		}
+		file[gap+100] ^= 1
+		if at, found, err := FindBatch(bytes.NewReader(file), o, 0); at != Position(first) || !found || err != nil {
+			t.Fatalf("gap %d, damaged: %d %v %v", gap, at, found, err)
+		}
+	}
+	if _, _, err := FindBatch(failingReader{io.ErrClosedPipe}, ScanOptions{End: 100, Buffer: make([]byte, 8192)}, 0); !errors.Is(err, io.ErrClosedPipe) {
+		t.Fatal(err)
+	}
+}
