@@ -290,6 +290,18 @@ func TestCrashPolicies(t *testing.T) {
 			left{none: "f=0*10,X0*9"},
 		},
 		{
+			"shorter mapping synced, the write goes on behind it",
+			[]step{durable("f", fill("a", 5000)), func(t *testing.T, fsys *vfs.CrashFS) {
+				f := open(t, fsys, "f", os.O_RDWR)
+				m, err := f.Map(10, true)
+				must(t, err)
+				write(t, f, fill("b", 4990), 5)
+				must(t, m.Sync())
+				must(t, m.Release())
+			}},
+			left{none: "f=aaaaab*4091,a*904", all: "f=aaaaab*4990,aaaaa"},
+		},
+		{
 			"mapping synced, size not",
 			[]step{durable("f", "abc"), alloc("f", 20, false), store("f", "X", 10, true)},
 			left{none: "f=abc", all: "f=abc0000000X0*9"},
@@ -372,6 +384,22 @@ func TestKillKeepsTheCacheUnsynced(t *testing.T) {
 	_ = lock.Close()
 }
 
+// TestRenameBetweenNamesOfOneFile does nothing, as POSIX says: a crash between the syncs of a rename across directories
+// leaves two names, and to rename again does not remove one.
+func TestRenameBetweenNamesOfOneFile(t *testing.T) {
+	fsys := vfs.NewCrash()
+	for _, do := range []step{mkdirAll("/d"), durable("a", "A"), rename("a", "d/b"), syncDir("d")} {
+		do(t, fsys)
+	}
+	after := fsys.Crash(none, 0)
+	must(t, after.Rename("a", "d/b"))
+	equal(t, "both", tree(t, after), "a=A d/ d/b=A")
+	write(t, open(t, after, "a", os.O_RDWR), "X", 0)
+	equal(t, "one file", tree(t, after), "a=X d/ d/b=X")
+	must(t, after.Remove("a"))
+	equal(t, "one name", tree(t, after), "d/ d/b=X")
+}
+
 func TestForksAreIndependent(t *testing.T) {
 	fsys := vfs.NewCrash()
 	durable("f", fill("a", 10000))(t, fsys)
@@ -390,6 +418,66 @@ func TestForksAreIndependent(t *testing.T) {
 	equal(t, "base", tree(t, fsys), "f=Ma*9989,BASEaaaaaa")
 	equal(t, "one after power loss", tree(t, one.Fork(none, 0)), "f=a*10000")
 	must(t, m.Release())
+}
+
+// TestForkUnderAMapping: a store in the parent is none in what was forked before, with the cache or without.
+func TestForkUnderAMapping(t *testing.T) {
+	for _, writable := range []bool{true, false} {
+		fsys := vfs.NewCrash()
+		durable("f", fill("a", 5000))(t, fsys)
+		fsys = fsys.Fork(all, 0)
+		f := open(t, fsys, "f", os.O_RDWR)
+		m, err := f.Map(4097, writable)
+		must(t, err)
+		killed, crashed := fsys.ForkKilled(), fsys.Fork(none, 0)
+		if writable {
+			m.Bytes()[4096] = 'M'
+		} else {
+			write(t, f, "M", 4096)
+		}
+		equal(t, "parent", tree(t, fsys), "f=a*4096,Ma*903")
+		equal(t, "mapping", m.Bytes()[4096], 'M')
+		equal(t, "killed before", tree(t, killed), "f=a*5000")
+		equal(t, "crashed before", tree(t, crashed), "f=a*5000")
+		must(t, m.Release())
+	}
+}
+
+// TestWriteToAMappedFile is one change, and not a store too.
+func TestWriteToAMappedFile(t *testing.T) {
+	fsys := vfs.NewCrash()
+	durable("f", fill("a", 5000))(t, fsys)
+	f := open(t, fsys, "f", os.O_RDWR)
+	m, err := f.Map(5000, true)
+	must(t, err)
+	write(t, f, "write", 4094)
+	must(t, f.Truncate(5001))
+	m.Bytes()[600] = 'X'
+	equal(t, "changes", fmt.Sprint(fsys.Unsynced()),
+		"[write f [3584,+1024) size -1 truncate f [0,+0) size 5001 store f [512,+512) size -1]")
+	must(t, m.Sync())
+	must(t, m.Release())
+}
+
+// TestMemUsage counts blocks in use: sizes and what is allocated behind them.
+func TestMemUsage(t *testing.T) {
+	fsys := vfs.NewMem()
+	used := func(want int64) {
+		t.Helper()
+		u, err := fsys.Usage("/")
+		must(t, err)
+		equal(t, "used", u.Total-u.Free, want)
+	}
+	f := put(t, fsys, "f", "x")
+	must(t, fsys.MkdirAll("/d", 0o755))
+	put(t, fsys, "/d/g", fill("y", 4097))
+	used(3 * 4096)
+	must(t, f.Allocate(4000, 5000, true))
+	used(5 * 4096)
+	must(t, f.Truncate(1))
+	used(3 * 4096)
+	must(t, fsys.Remove("f"))
+	used(2 * 4096)
 }
 
 func TestHook(t *testing.T) {

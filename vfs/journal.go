@@ -19,10 +19,9 @@ type crashNode struct {
 
 // diskNode is the state of a node on the disk: a file's bytes or a directory's names.
 type diskNode struct {
-	data   content
-	alloc  int64
-	names  []dirent
-	shared bool // another slice header has the same array
+	data  content
+	alloc int64
+	names []dirent // an array that was the cache's: setName copies before it changes one
 }
 
 // extent is a range of bytes of a file.
@@ -96,7 +95,7 @@ func (j *journal) run(op Op, path string, fn func() error) error {
 // split gives the directory n its own list of names on the disk.
 func (n *node) split() {
 	if n.crash.disk == nil {
-		n.crash.disk = &diskNode{names: n.names, shared: true}
+		n.crash.disk = &diskNode{names: n.names}
 		n.namesShared = true
 	}
 }
@@ -261,8 +260,6 @@ func (j *journal) dropCache(n *node) {
 			c.apply(&fresh, new(int64), wholly)
 		}
 	}
-	fresh.size = n.data.size
-	fresh.loose = true
 	fresh.trim()
 	n.data, n.crash.lost = fresh, false
 }
@@ -294,9 +291,6 @@ func (j *journal) syncDir(dir *node) {
 func (e edit) applyToDisk() (old *node) {
 	d := e.dir
 	d.split()
-	if d.crash.disk.shared {
-		d.crash.disk.names, d.crash.disk.shared = slices.Clone(d.crash.disk.names), false
-	}
 	if old = putName(&d.crash.disk.names, e.name, e.node); old != nil {
 		old.crash.links--
 	}

@@ -211,7 +211,7 @@ func (m *memFS) rename(oldname, newname string) error {
 	from, to := path.Clean("/"+oldname), path.Clean("/"+newname)
 	replaced, _ := m.lookup(newname)
 	switch {
-	case replaced == n && from == to:
+	case replaced == n: // also when both are names of one file
 		return nil
 	case replaced != nil && replaced.mode.IsDir():
 		return syscall.EEXIST

@@ -20,6 +20,7 @@ type oracle struct {
 	cache map[string]map[string]*oracleFile // directory → name → file
 	disk  map[string]map[string]*oracleFile
 	trace []string
+	forks map[*vfs.CrashFS]string // made on the way, and what they showed
 }
 
 type oracleFile struct {
@@ -33,6 +34,7 @@ func newOracle(t *testing.T, seed uint64) *oracle {
 	o := &oracle{
 		rng: rand.New(rand.NewPCG(seed, 1)), fsys: vfs.NewCrash(),
 		cache: map[string]map[string]*oracleFile{}, disk: map[string]map[string]*oracleFile{},
+		forks: map[*vfs.CrashFS]string{},
 	}
 	for _, d := range oracleDirs {
 		must(t, o.fsys.MkdirAll(d, 0o755))
@@ -84,9 +86,12 @@ func (o *oracle) act(t *testing.T) {
 		must(t, o.fsys.Remove(full))
 		delete(o.cache[dir], name)
 	case k < 4:
-		toDir, toName, _ := o.pick()
+		toDir, toName, replaced := o.pick()
 		o.note("rename %s %s", full, path.Join(toDir, toName))
 		must(t, o.fsys.Rename(full, path.Join(toDir, toName)))
+		if replaced == f {
+			return
+		}
 		delete(o.cache[dir], name)
 		o.cache[toDir][toName] = f
 	default:
@@ -191,6 +196,52 @@ func (o *oracle) check(t *testing.T, seed uint64) {
 	}
 }
 
+// restart goes on with a fork: after a kill, or after a power failure that kept everything or nothing.
+func (o *oracle) restart(t *testing.T) {
+	old := o.fsys
+	switch o.rng.IntN(3) {
+	case 0:
+		o.note("kill")
+		o.fsys = old.ForkKilled()
+	case 1:
+		o.note("crash, all kept")
+		o.fsys = old.Fork(all, 0)
+		o.disk = settle(o.cache, func(f *oracleFile) string { return f.cache })
+		o.cache = cacheOf(o.disk)
+	case 2:
+		o.note("crash, none kept")
+		o.fsys = old.Fork(none, 0)
+		o.disk = settle(o.disk, func(f *oracleFile) string { return f.disk })
+		o.cache = cacheOf(o.disk)
+	}
+	o.forks[old] = tree(t, old)
+	o.forks[o.fsys.Fork(none, 0)] = tree(t, o.fsys.Fork(none, 0))
+}
+
+// settle is what a crash leaves of names: files whose cache and disk are the same. One under two names stays one.
+func settle(names map[string]map[string]*oracleFile, contents func(*oracleFile) string) map[string]map[string]*oracleFile {
+	memo := map[*oracleFile]*oracleFile{}
+	out := map[string]map[string]*oracleFile{}
+	for dir, files := range names {
+		out[dir] = map[string]*oracleFile{}
+		for name, f := range files {
+			if memo[f] == nil {
+				memo[f] = &oracleFile{cache: contents(f), disk: contents(f)}
+			}
+			out[dir][name] = memo[f]
+		}
+	}
+	return out
+}
+
+func cacheOf(disk map[string]map[string]*oracleFile) map[string]map[string]*oracleFile {
+	out := map[string]map[string]*oracleFile{}
+	for dir, files := range disk {
+		out[dir] = maps.Clone(files)
+	}
+	return out
+}
+
 // TestRandomAgainstOracle: after any calls the cache is what was done, and a crash that keeps nothing leaves exactly the
 // synced bytes and names; renames across directories can leave a file under two names or none, as their directories were
 // synced.
@@ -202,6 +253,12 @@ func TestRandomAgainstOracle(t *testing.T) {
 			if o.rng.IntN(6) == 0 {
 				o.check(t, seed)
 			}
+			if o.rng.IntN(15) == 0 {
+				o.restart(t)
+			}
+		}
+		for fork, before := range o.forks {
+			equal(t, fmt.Sprintf("seed %d: a fork does not change with its kin", seed), tree(t, fork), before)
 		}
 		// Every survivor is a sound file system that can be crashed again.
 		for _, p := range o.fsys.Policies() {
