@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/keeplog/keeplog/metadata"
 )
@@ -41,7 +40,10 @@ func boltOptions() *bbolt.Options {
 // openFile opens the store's file, or makes it at the first start. snapshots says that there are some.
 func (q *Quorum) openFile(transport raft.Transport, snapshots bool) (Store, error) {
 	name, fresh := path.Join(q.o.Dir, storeName), path.Join(q.o.Dir, newStoreName)
-	_, err := q.o.FS.Stat(name)
+	info, err := q.o.FS.Stat(name)
+	if err == nil && info.Size() == 0 {
+		return nil, fmt.Errorf("%w: %s is empty\n%s", ErrDamaged, name, q.advice())
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		if q.o.ClusterID != "" || snapshots {
 			return nil, q.missing()
@@ -54,7 +56,10 @@ func (q *Quorum) openFile(transport raft.Transport, snapshots bool) (Store, erro
 	if err := q.o.FS.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	store, err := openBolt(name)
+	var store Store
+	if err = preflight(q.o.FS, name); err == nil {
+		store, err = openBolt(name)
+	}
 	if err == nil {
 		return store, nil
 	}
@@ -100,15 +105,7 @@ func openBolt(name string) (store Store, err error) {
 		}
 		return err
 	})
-	switch {
-	case err == nil:
-		return store, nil
-	case errors.Is(err, bolterrors.ErrTimeout):
-		return nil, fmt.Errorf("%w: %s is open in another process", ErrLocked, name)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("quorum: open %s: %w", name, err)
-	}
-	return nil, fmt.Errorf("%w: open %s: %w", ErrDamaged, name, err)
+	return store, openError(name, err)
 }
 
 // guard turns what bbolt does with damaged pages, a panic or a fault in its memory map, into an error.
