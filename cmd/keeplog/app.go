@@ -154,7 +154,7 @@ func wantsArgs(least, most int) cobra.PositionalArgs {
 		if len(args) > least {
 			e = usagef("%s: unexpected argument %q", cmd.CommandPath(), args[most])
 		}
-		e.try = cmd.UseLine()
+		e.try = strings.TrimSuffix(cmd.UseLine(), " [flags]")
 		return e
 	}
 }

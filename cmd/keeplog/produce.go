@@ -157,6 +157,9 @@ func (p *producing) options() ([]kgo.Opt, error) {
 		return nil, err
 	}
 	p.plain = f.format == `%v\n`
+	if _, err := newFields(nil, p.parts, p.topic, 0); err != nil {
+		return nil, err
+	}
 	for _, h := range f.headers {
 		k, v, ok := strings.Cut(h, ":")
 		if !ok {

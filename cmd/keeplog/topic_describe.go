@@ -16,7 +16,7 @@ type topicDescription struct {
 	Topic      string                 `json:"topic"`
 	ID         string                 `json:"id"`
 	Internal   bool                   `json:"internal"`
-	Durable    bool                   `json:"durable_on_ack"`
+	Durable    *bool                  `json:"durable_on_ack"` // null: the broker does not tell
 	Partitions []partitionDescription `json:"partitions"`
 	Configs    []configDescription    `json:"configs"`
 }
@@ -75,7 +75,7 @@ func (s *session) describeTopics(ctx context.Context, names []string) ([]topicDe
 	var all []topicDescription
 	for _, name := range names {
 		d := details[name]
-		td := topicDescription{Topic: name, ID: topicID(d.ID), Internal: d.IsInternal, Durable: true}
+		td := topicDescription{Topic: name, ID: topicID(d.ID), Internal: d.IsInternal}
 		for _, p := range d.Partitions.Sorted() {
 			td.Partitions = append(td.Partitions, describePartition(p, starts, ends))
 		}
@@ -88,8 +88,9 @@ func (s *session) describeTopics(ctx context.Context, names []string) ([]topicDe
 		}
 		for _, c := range rc.Configs {
 			td.Configs = append(td.Configs, configDescription{c.Key, c.Value, sourceName(c.Source), c.Sensitive})
-			if c.Key == "flush.messages" && c.MaybeValue() != "1" {
-				td.Durable = false
+			if c.Key == "flush.messages" {
+				durable := c.MaybeValue() == "1"
+				td.Durable = &durable
 			}
 		}
 		slices.SortFunc(td.Configs, func(a, b configDescription) int { return strings.Compare(a.Key, b.Key) })
@@ -158,7 +159,7 @@ func (d *topicDescription) write(t *text) {
 	}
 	t.line("topic %s  id %s  partitions %d  replicas %d", d.Topic, d.ID, len(d.Partitions), replicas)
 	for _, c := range d.Configs {
-		if c.Key == "flush.messages" && !d.Durable {
+		if c.Key == "flush.messages" && d.Durable != nil && !*d.Durable {
 			t.line("not durable on ack: flush.messages is %s", orNull(c.Value))
 		}
 	}
