@@ -522,6 +522,7 @@ func TestSpans(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, s := range all {
+				eventually(t, "released", func() bool { return s.released.Load() > 0 })
 				if n := s.released.Load(); n != 1 {
 					t.Errorf("span released %d times", n)
 				}
