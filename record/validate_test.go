@@ -43,7 +43,27 @@ func batchOf(t testing.TB, codec Codec, recs ...rec) Batch {
 	return made
 }
 
+type refusal struct {
+	b    []byte
+	o    func(*ValidateOptions)
+	want error
+}
+
 func TestValidateRefusals(t *testing.T) {
+	for name, c := range refusals(t) {
+		t.Run(name, func(t *testing.T) {
+			o := options()
+			if c.o != nil {
+				c.o(o)
+			}
+			if r, err := Validate(c.b, o); !errors.Is(err, c.want) {
+				t.Fatalf("%v, %v, want %v", r, err, c.want)
+			}
+		})
+	}
+}
+
+func refusals(t *testing.T) map[string]refusal {
 	key := []byte("k")
 	good := func() Batch { return batchOf(t, None, rec{0, now, key}, rec{1, now, key}) }
 	put := func(at int, v ...byte) Batch {
@@ -55,11 +75,7 @@ func TestValidateRefusals(t *testing.T) {
 	ff := func(n int) []byte {
 		return append(make([]byte, 0), []byte{255, 255, 255, 255, 255, 255, 255, 255}[:n]...)
 	}
-	for name, c := range map[string]struct {
-		b    []byte
-		o    func(*ValidateOptions)
-		want error
-	}{
+	return map[string]refusal{
 		"nothing":         {nil, nil, ErrInvalidRecord},
 		"a few bytes":     {good()[:16], nil, ErrInvalidRecord},
 		"cut":             {good()[:70], nil, ErrInvalidRecord},
@@ -109,16 +125,6 @@ func TestValidateRefusals(t *testing.T) {
 		"null key":         {batchOf(t, None, rec{0, now, nil}), func(o *ValidateOptions) { o.Compacted = true }, ErrInvalidRecord},
 		"stamped, ts -1":   {func() Batch { b := batchOf(t, None, rec{0, -1, key}); b.SetAttributes(attrLogAppendTime); return b }(), nil, ErrInvalidTimestamp},
 		"stamped, stamped": {put(atAttributes, 0, attrLogAppendTime), func(o *ValidateOptions) { o.LogAppendTime = true }, ErrInvalidTimestamp},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := options()
-			if c.o != nil {
-				c.o(o)
-			}
-			if r, err := Validate(c.b, o); !errors.Is(err, c.want) {
-				t.Fatalf("%v, %v, want %v", r, err, c.want)
-			}
-		})
 	}
 }
 
