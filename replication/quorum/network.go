@@ -1,7 +1,9 @@
 package quorum
 
 import (
+	"errors"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -27,7 +29,7 @@ func (n *Network) transport(o Options) raft.Transport {
 		return n.wire
 	}
 	return withoutFastPath{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: stream{n}, MaxPool: 3, Timeout: rpcTimeout, Logger: newRaftLogger(o.Logger),
+		Stream: newStream(n), MaxPool: 3, Timeout: rpcTimeout, Logger: newRaftLogger(o.Logger),
 	})}
 }
 
@@ -40,23 +42,69 @@ type withoutFastPath struct{ *raft.NetworkTransport }
 // SetHeartbeatHandler does nothing: heartbeats take the way of all messages.
 func (withoutFastPath) SetHeartbeatHandler(func(raft.RPC)) {}
 
-// stream makes connections by node id: ids are stable, addresses are not.
-type stream struct{ n *Network }
+// stream makes connections by node id: ids are stable, addresses are not. It knows all connections that are open, because the
+// library leaves some behind when it closes.
+type stream struct {
+	n *Network
+
+	mu     sync.Mutex
+	open   map[net.Conn]bool
+	closed bool
+}
+
+func newStream(n *Network) *stream { return &stream{n: n, open: map[net.Conn]bool{}} }
+
+// tracked is a connection that its stream knows.
+type tracked struct {
+	net.Conn
+	s *stream
+}
+
+// Close closes the connection.
+func (c *tracked) Close() error {
+	c.s.mu.Lock()
+	delete(c.s.open, c.Conn)
+	c.s.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (s *stream) track(c net.Conn, err error) (net.Conn, error) {
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.Join(net.ErrClosed, c.Close())
+	}
+	s.open[c] = true
+	return &tracked{c, s}, nil
+}
 
 // Accept takes a connection.
-func (s stream) Accept() (net.Conn, error) { return s.n.Listener.Accept() }
+func (s *stream) Accept() (net.Conn, error) { return s.track(s.n.Listener.Accept()) }
 
-// Close stops listening.
-func (s stream) Close() error { return s.n.Listener.Close() }
+// Close stops listening and closes all connections.
+func (s *stream) Close() error {
+	err := s.n.Listener.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for c := range s.open {
+		err = errors.Join(err, c.Close())
+	}
+	clear(s.open)
+	return err
+}
 
 // Addr is the address of the listener.
-func (s stream) Addr() net.Addr { return s.n.Listener.Addr() }
+func (s *stream) Addr() net.Addr { return s.n.Listener.Addr() }
 
 // Dial connects to a member. Its address is its id.
-func (s stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	id, err := parseServerID(string(address))
 	if err != nil {
 		return nil, err
 	}
-	return s.n.Dial(id, timeout)
+	return s.track(s.n.Dial(id, timeout))
 }
