@@ -197,9 +197,15 @@ func (w *walk) badTimestamp(timestamp int64, stamped bool) bool {
 	return distance > w.o.AfterMaxMs || distance < -w.o.BeforeMaxMs
 }
 
+// maxRecordErrors is how many refused records of a batch are named; it bounds what a small compressed batch can cost.
+const maxRecordErrors = 1 << 16
+
 func (w *walk) refuse(index int32, timestamp int64, cause error) {
 	if w.errs == nil {
 		w.errs = &RecordErrors{}
+	}
+	if len(w.errs.Records) == maxRecordErrors {
+		return
 	}
 	w.errs.Records = append(w.errs.Records, RecordError{Index: index, Timestamp: timestamp, Cause: cause})
 }

@@ -342,3 +342,23 @@ func BenchmarkValidate(b *testing.B) {
 		})
 	}
 }
+
+// A small compressed batch of very many bad records does not cost memory for each of them.
+func TestRecordErrorsAreBounded(t *testing.T) {
+	o := NewOptions()
+	o.Codec = Zstd
+	builder := NewBuilder(o)
+	for range maxRecordErrors + 10 {
+		builder.Append(now, nil, nil)
+	}
+	b, err := builder.Batch(NewCodecs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	vo := options()
+	vo.Compacted = true
+	var list *RecordErrors
+	if _, err := Validate(b, vo); !errors.As(err, &list) || len(list.Records) != maxRecordErrors {
+		t.Fatal(err)
+	}
+}
