@@ -19,7 +19,7 @@ var levels = map[string]int{
 	"security":           3,
 	"peer":               4,
 	"replication/quorum": 4,
-	"internal/dump":      4,
+	"internal/dump":      5,
 	"controller":         5,
 	"replication/isr":    5,
 	"group":              6,
