@@ -160,7 +160,7 @@ func (a *API) produceAnswer(c *Call) {
 			out.Partitions = append(out.Partitions, p)
 		}
 	}
-	if moved && c.Version >= 10 {
+	if moved {
 		a.produceNodes(c, resp)
 	}
 	b := resp.AppendTo(c.begin())
@@ -203,7 +203,7 @@ func (a *API) produceResult(c *Call, part *producePart, p *kmsg.ProduceResponseT
 			p.ErrorRecords = append(p.ErrorRecords, kmsg.ProduceResponseTopicPartitionErrorRecord{RelativeOffset: e.Index, ErrorMessage: &cause})
 		}
 	}
-	if p.ErrorCode == codeNotLeader {
+	if p.ErrorCode == codeNotLeader && c.Version >= 10 {
 		l := part.leader
 		if part.part != nil {
 			l = part.part.Leadership()
