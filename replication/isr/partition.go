@@ -74,12 +74,12 @@ func refused(err error) ProduceResult {
 // Produce validates and writes a batch and calls done when it is acknowledged as Acks asks, or refused. done is called
 // exactly once, perhaps before Produce returns, from any goroutine and with no lock held.
 func (p *Partition) Produce(r ProduceRequest, done func(ProduceResult)) {
-	batch, role, err := p.prepare(r)
+	in, err := p.prepare(r)
 	if err != nil {
 		done(refused(err))
 		return
 	}
-	a, err := p.log.Append(log.Append{Batch: batch, Epoch: role.epoch, NowMs: r.NowMs})
+	a, err := p.log.Append(in)
 	if err != nil {
 		done(refused(p.translate(err)))
 		return
@@ -90,7 +90,7 @@ func (p *Partition) Produce(r ProduceRequest, done func(ProduceResult)) {
 		return
 	}
 	w := waiter{end: a.Last + 1, deadline: time.Now().Add(r.Timeout), result: res, done: done}
-	if err := p.enqueue(w, r.Acks, role.epoch); err != nil {
+	if err := p.enqueue(w, r.Acks, in.Epoch); err != nil {
 		if errors.Is(err, errReached) {
 			done(res)
 			return
@@ -99,39 +99,38 @@ func (p *Partition) Produce(r ProduceRequest, done func(ProduceResult)) {
 	}
 }
 
-// prepare checks role and batch and does what the batch needs before it may be stored.
-func (p *Partition) prepare(r ProduceRequest) (record.Batch, *role, error) {
+// prepare checks role and batch, and rebuilds the batch where its topic asks for that.
+func (p *Partition) prepare(r ProduceRequest) (log.Append, error) {
 	if r.Acks < -1 || r.Acks > 1 {
-		return nil, nil, ErrInvalidAcks
+		return log.Append{}, ErrInvalidAcks
 	}
 	role := p.role.Load()
 	if role == nil || !role.leads {
-		return nil, nil, ErrNotLeader
+		return log.Append{}, ErrNotLeader
 	}
 	if p.log == nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrOffline, p.openErr)
+		return log.Append{}, fmt.Errorf("%w: %w", ErrOffline, p.openErr)
 	}
 	if r.Acks == -1 && !role.enough {
-		return nil, nil, ErrNotEnoughReplicas
+		return log.Append{}, ErrNotEnoughReplicas
 	}
 	o := role.validations
 	o.Now, o.NoZstd = r.NowMs, r.NoZstd
 	res, err := record.Validate(r.Records, &o)
 	if err != nil {
-		return nil, nil, err
+		return log.Append{}, err
 	}
 	batch := record.Batch(r.Records)
 	if batch.Transactional() {
-		return nil, nil, ErrTransactional
+		return log.Append{}, ErrTransactional
 	}
 	if res.Action == record.RebuildBatch {
 		if batch, err = record.Rebuild(batch, &o); err != nil {
-			return nil, nil, err
+			return log.Append{}, err
 		}
-	} else {
-		res.Apply(batch)
+		res.Action = record.InPlace
 	}
-	return batch, role, nil
+	return log.Append{Batch: batch, Checked: res, Epoch: role.epoch, NowMs: r.NowMs}, nil
 }
 
 var errReached = errors.New("isr: already reached")

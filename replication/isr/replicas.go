@@ -325,3 +325,17 @@ func (r *Replicas) Problems() error {
 	})
 	return errors.Join(errs...)
 }
+
+// Missing lists the partitions whose disk lost data that was durable.
+func (r *Replicas) Missing() []log.Identity {
+	var lost []log.Identity
+	r.All(func(id log.Identity, p *Partition) bool {
+		if p.log != nil {
+			if _, ok := p.log.MissingData(); ok {
+				lost = append(lost, id)
+			}
+		}
+		return true
+	})
+	return lost
+}

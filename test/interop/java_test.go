@@ -72,7 +72,9 @@ func TestKafkaTools(t *testing.T) {
 	need(t, "java", installed("java") && installed("mvn"))
 	topic := fmt.Sprintf("kafka-tools-%d", time.Now().UnixNano())
 	server := []string{"--bootstrap-server", addr}
-	tool := func(stdin, class string, args ...string) string { return java(t, stdin, class, append(server, args...)...) }
+	tool := func(stdin, class string, args ...string) string {
+		return java(t, stdin, class, append(server, args...)...)
+	}
 
 	tool("", "TopicCommand", "--create", "--topic", topic, "--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=3600000")
 	wants(t, "topics --describe", tool("", "TopicCommand", "--describe", "--topic", topic),

@@ -58,7 +58,9 @@ func TestKcat(t *testing.T) {
 // systemPython is the interpreter that Debian's packages belong to.
 const systemPython = "/usr/bin/python3"
 
-func pythonHas(module string) bool { return exec.Command(systemPython, "-c", "import "+module).Run() == nil }
+func pythonHas(module string) bool {
+	return exec.Command(systemPython, "-c", "import "+module).Run() == nil
+}
 
 // TestPythonClients runs Debian's two Python clients: every codec written, all read by assignment with auto-commit off.
 func TestPythonClients(t *testing.T) {

@@ -39,7 +39,8 @@ type load struct {
 	errs []error
 }
 
-// TestKillLoop kills and restarts for KEEPLOG_HARNESS_SECONDS (default 8) and prints what it reached.
+// TestKillLoop kills and restarts KEEPLOG_HARNESS_COUNT times, or for KEEPLOG_HARNESS_SECONDS (default 8), and prints what it
+// reached.
 func TestKillLoop(t *testing.T) {
 	seed := seedOf(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -56,7 +57,8 @@ func TestKillLoop(t *testing.T) {
 		wg.Go(func() { l.run(ctx, rand.New(rand.NewPCG(seed, uint64(id)+2))) })
 	}
 	kills, stops := 0, 0
-	for end := time.Now().Add(duration()); time.Now().Before(end); {
+	count, span := limits()
+	for end := time.Now().Add(span); kills < count || count == 0 && time.Now().Before(end); {
 		wait(rng.IntN(400))
 		if rng.IntN(5) == 0 {
 			if code := s.stop(syscall.SIGTERM); code != 0 {
@@ -105,11 +107,15 @@ func seedOf(t *testing.T) uint64 {
 	return rand.Uint64()
 }
 
-func duration() time.Duration {
-	if n, err := strconv.Atoi(os.Getenv("KEEPLOG_HARNESS_SECONDS")); err == nil && n > 0 {
-		return time.Duration(n) * time.Second
+// limits is how often, or where that is 0 how long, to kill.
+func limits() (count int, span time.Duration) {
+	if n, err := strconv.Atoi(os.Getenv("KEEPLOG_HARNESS_COUNT")); err == nil && n > 0 {
+		return n, 0
 	}
-	return 8 * time.Second
+	if n, err := strconv.Atoi(os.Getenv("KEEPLOG_HARNESS_SECONDS")); err == nil && n > 0 {
+		return 0, time.Duration(n) * time.Second
+	}
+	return 0, 8 * time.Second
 }
 
 // wait passes up to ms milliseconds: the moment of a kill is meant to be any.
@@ -195,7 +201,7 @@ func verify(t *testing.T, s *server, loads []*load) {
 				end = max(end, a.offset+1)
 			}
 		}
-		if problem := check(readAll(t, s.addr, topic, int32(p), end), want); problem != "" {
+		if problem := check(s.readAll(topic, int32(p), end), want); problem != "" {
 			t.Errorf("partition %d: %s", p, problem)
 		}
 	}

@@ -162,12 +162,13 @@ func tail(b []byte) []byte {
 }
 
 // readAll reads a partition from its start to end, in order.
-func readAll(t testing.TB, addr, topic string, partition int32, end int64) []*kgo.Record {
+func (s *server) readAll(topic string, partition int32, end int64) []*kgo.Record {
+	t := s.t
 	t.Helper()
 	if end == 0 {
 		return nil
 	}
-	c, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.FetchMaxWait(200*time.Millisecond),
+	c, err := kgo.NewClient(kgo.SeedBrokers(s.addr), kgo.FetchMaxWait(200*time.Millisecond),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"github.com/spf13/cobra"
+
+	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/internal/node"
+	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/replication/quorum"
+)
+
+// exitStorage is EX_IOERR of sysexits.h: the disk failed, and going on would not be safe.
+const exitStorage = 74
+
+// baseMemory is what a broker needs beside the requests in flight, in bytes.
+const baseMemory = 128 << 20
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	brokerFlags
+	dataDir   string
+	listen    []string
+	advertise []string
+	check     bool
+}
+
+func newServeCommand(a *app) *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run one broker", Args: wantsArgs(0, 0),
+		Long: "Runs one broker in the foreground until SIGTERM or Ctrl-C, which stop it cleanly. Settings are taken from, each above the one\n" +
+			"before: built-in defaults, --config FILE, the environment (KEEPLOG_NUM_PARTITIONS=3), --set, the flags below.",
+	}
+	cmd.RunE = a.run(func(ctx context.Context, _ []string) error { return a.serve(ctx, f) })
+	f.add(cmd)
+	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "data `DIR` (log.dirs), ./keeplog-data unless set")
+	cmd.Flags().StringArrayVar(&f.listen, "listen", nil, "`HOST:PORT` or NAME://HOST:PORT to listen on (repeatable), 127.0.0.1:9092 unless set")
+	cmd.Flags().StringArrayVar(&f.advertise, "advertise", nil, "`HOST:PORT` or NAME://HOST:PORT that clients are told (repeatable)")
+	cmd.Flags().BoolVar(&f.check, "check", false, "check the configuration and exit")
+	a.outputFlags(cmd)
+	return cmd
+}
+
+// named turns the flags into settings.
+func (f serveFlags) named() []config.Flag {
+	var out []config.Flag
+	if f.dataDir != "" {
+		out = append(out, config.Flag{Name: "--data-dir", Key: "log.dirs", Value: f.dataDir})
+	}
+	if len(f.listen) > 0 {
+		out = append(out, config.Flag{Name: "--listen", Key: "listeners", Value: listenerList(f.listen)})
+	}
+	if len(f.advertise) > 0 {
+		out = append(out, config.Flag{Name: "--advertise", Key: "advertised.listeners", Value: listenerList(f.advertise)})
+	}
+	return out
+}
+
+// listenerList writes HOST:PORT as Kafka writes a listener; what has a name stays as it is.
+func listenerList(addrs []string) string {
+	out := make([]string, len(addrs))
+	for i, s := range addrs {
+		if !strings.Contains(s, "://") {
+			s = "PLAINTEXT://" + s
+		}
+		out[i] = s
+	}
+	return strings.Join(out, ",")
+}
+
+func (a *app) serve(ctx context.Context, f serveFlags) error {
+	started := time.Now()
+	cfg, err := a.load(f.brokerFlags, f.named())
+	if err != nil {
+		return err
+	}
+	if f.check {
+		return a.show(result{body: struct {
+			Version int  `json:"version"`
+			OK      bool `json:"ok"`
+		}{1, true}, text: func(t *text) { t.line("ok") }})
+	}
+	setMemoryLimit(cfg)
+	logger := a.logger(cfg)
+	if set := cfg.NonDefault(); len(set) > 0 {
+		logger.Info("configuration", "event", "config", "set", strings.Join(set, " "))
+	}
+	n, err := node.Open(ctx, node.Options{Config: cfg, Logger: logger})
+	if err != nil {
+		return a.startError(cfg, err)
+	}
+	a.ready(cfg, n, time.Since(started))
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-n.Failed():
+	}
+	stopped := context.WithoutCancel(ctx)
+	stopped, cancel := context.WithTimeout(stopped, cfg.Duration("keeplog.shutdown.timeout.ms"))
+	defer cancel()
+	if failure != nil {
+		_ = n.Close(stopped)
+		return &cliError{
+			msg: failure.Error(), why: "the disk reported an error; what it holds since then can not be trusted",
+			try: "check the disk, then start again: what was acknowledged is recovered", code: "STORAGE_FAILED", exit: exitStorage,
+		}
+	}
+	if err := n.Close(stopped); err != nil {
+		return failf("clean stop: %v", err)
+	}
+	a.words("stopped")
+	return nil
+}
+
+// setMemoryLimit tells the runtime how much memory to aim at, unless GOMEMLIMIT already does.
+func setMemoryLimit(cfg *config.Broker) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(cfg.Int64("keeplog.memory.max.bytes") + baseMemory)
+	}
+}
+
+// logger writes to stderr: text for people on a terminal, JSON otherwise, as keeplog.log.format says.
+func (a *app) logger(cfg *config.Broker) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.String("keeplog.log.level"))) // checked when the configuration was loaded
+	switch {
+	case a.flags.verbose:
+		level = slog.LevelDebug
+	case a.flags.quiet:
+		level = slog.LevelWarn
+	}
+	format := cfg.String("keeplog.log.format")
+	if format == "text" || format == "auto" && a.eTTY {
+		return slog.New(tint.NewHandler(a.err, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !a.colour()}))
+	}
+	return slog.New(slog.NewJSONHandler(a.err, &slog.HandlerOptions{Level: level}))
+}
+
+// ready tells where the broker is and what to try.
+func (a *app) ready(cfg *config.Broker, n *node.Node, took time.Duration) {
+	brokers := ""
+	if addr := n.Address(); addr != "127.0.0.1:9092" {
+		brokers = " -b " + reachable(addr)
+	}
+	a.words("node %d  kafka %s  data %s", cfg.NodeID(), n.Address(), strings.Join(cfg.LogDirs(), ","))
+	a.words("ready in %d ms", took.Milliseconds())
+	a.words("Try:  echo hello | keeplog produce%s greetings", brokers)
+	a.words("      keeplog consume%s greetings --exit", brokers)
+}
+
+// reachable is an address that a client on this machine can dial.
+func reachable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// startError explains why the broker did not start.
+func (a *app) startError(cfg *config.Broker, err error) error {
+	e := failf("cannot start: %v", err)
+	e.code = "START_FAILED"
+	dir := cfg.LogDirs()[0]
+	switch {
+	case errors.Is(err, log.ErrLocked), errors.Is(err, quorum.ErrLocked):
+		e.why = "another process is serving this data directory"
+		e.try = "stop it, or give this one a directory of its own: keeplog serve --data-dir DIR"
+	case errors.Is(err, node.ErrForeign):
+		e.why = "a data directory belongs to one node for ever"
+		e.try = fmt.Sprintf("start with the node.id it names, or give this node a directory of its own instead of %s", dir)
+	case errors.Is(err, syscall.EADDRINUSE):
+		e.why = "another program listens on this address"
+		e.try = "keeplog serve --listen 127.0.0.1:0, which takes a free port"
+	case errors.Is(err, node.ErrStorage):
+		e.exit = exitStorage
+	}
+	return e
+}

@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+	"sync"
+
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/replication/isr"
+	"github.com/keeplog/keeplog/replication/quorum"
+)
+
+// applier hands new images to the partitions on a goroutine of its own, so that files are opened and removed without holding
+// up the metadata log. Changes that arrive meanwhile are taken together.
+type applier struct {
+	quorum   *quorum.Quorum
+	replicas *isr.Replicas
+	settings *settings
+
+	mu      sync.Mutex
+	topics  map[metadata.TopicID]struct{} // changed and not yet applied
+	all     bool                          // everything may have changed
+	applied uint64                        // index of the newest image that the partitions have
+	moved   chan struct{}                 // closed and replaced when applied moves
+	wake    chan struct{}
+}
+
+func newApplier(q *quorum.Quorum, r *isr.Replicas, s *settings) *applier {
+	return &applier{
+		quorum: q, replicas: r, settings: s, topics: map[metadata.TopicID]struct{}{}, moved: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+}
+
+// changed is the metadata log's subscriber.
+func (a *applier) changed(d metadata.Delta, img *metadata.Image) {
+	a.settings.update(img)
+	a.mu.Lock()
+	for _, t := range d.Topics {
+		a.topics[t.Topic().ID] = struct{}{}
+	}
+	for _, c := range d.Configs {
+		switch c.Resource.Kind {
+		case metadata.ResourceTopic:
+			if t, ok := img.TopicByName(c.Resource.Name); ok {
+				a.topics[t.ID] = struct{}{}
+			}
+		case metadata.ResourceBroker:
+			a.all = true
+		}
+	}
+	for _, b := range d.Brokers {
+		if (b.Before == nil) != (b.After == nil) {
+			a.all = true // defaults depend on the number of brokers
+		}
+	}
+	a.mu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run applies until stop is closed.
+func (a *applier) run(stop <-chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case <-a.wake:
+			a.apply()
+		}
+	}
+}
+
+func (a *applier) apply() {
+	a.mu.Lock()
+	topics, all := a.topics, a.all
+	a.topics, a.all = map[metadata.TopicID]struct{}{}, false
+	a.mu.Unlock()
+	img := a.quorum.Image() // at least as new as every change taken above
+	if all {
+		a.replicas.ApplyAll(img)
+	}
+	ids := make([]metadata.TopicID, 0, len(topics))
+	for id := range topics {
+		ids = append(ids, id)
+	}
+	a.replicas.Apply(img, ids)
+	a.mu.Lock()
+	a.applied = img.Index()
+	close(a.moved)
+	a.moved = make(chan struct{})
+	a.mu.Unlock()
+}
+
+// wait returns when the partitions have an image of at least index.
+func (a *applier) wait(ctx context.Context, index uint64) error {
+	for {
+		a.mu.Lock()
+		applied, moved := a.applied, a.moved
+		a.mu.Unlock()
+		if applied >= index {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// proposer is the metadata log as the controller sees it: what was decided has reached this broker's partitions when a
+// proposal returns, so that a topic that was reported as created can be written to.
+type proposer struct {
+	*quorum.Quorum
+	applier *applier
+}
+
+// ProposeAt commits records planned in a term and waits until they are applied here, partitions included.
+func (p proposer) ProposeAt(ctx context.Context, term uint64, records []metadata.Record) (uint64, []metadata.Result, error) {
+	index, results, err := p.Quorum.ProposeAt(ctx, term, records)
+	if err != nil {
+		return index, results, err
+	}
+	return index, results, p.applier.wait(ctx, index)
+}

@@ -1,0 +1,155 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/server/api"
+)
+
+// directory is one data directory and its id.
+type directory struct {
+	*log.Dir
+	path string
+	id   metadata.DirectoryID
+	// known is the cluster that meta.properties names, empty for a fresh directory.
+	known string
+}
+
+// openDirs opens every directory of log.dirs and checks that they belong to this node and to one cluster.
+func (n *Node) openDirs(context.Context) error {
+	cluster, named := "", ""
+	for _, path := range n.cfg.LogDirs() {
+		d, err := log.OpenDir(n.dirOptions(path))
+		if err != nil {
+			return fmt.Errorf("data directory %s: %w", path, err)
+		}
+		dir := &directory{Dir: d, path: path}
+		n.dirs = append(n.dirs, dir)
+		if err := dir.identify(n.cfg.NodeID()); err != nil {
+			return fmt.Errorf("data directory %s: %w", path, err)
+		}
+		switch {
+		case dir.known == "":
+		case cluster == "":
+			cluster, named = dir.known, path
+		case cluster != dir.known:
+			return fmt.Errorf("data directory %s belongs to cluster %s, but %s to cluster %s", path, dir.known, named, cluster)
+		}
+	}
+	return nil
+}
+
+func (n *Node) dirOptions(path string) log.DirOptions {
+	return log.DirOptions{
+		FS: n.o.FS, Path: path, Logger: n.log, Codecs: n.codecs, Now: n.o.Now,
+		OnOffline: func(err error) { n.offline(path, err) },
+		Settings: log.Settings{
+			Reserve:                n.cfg.Int64("keeplog.disk.reserve.bytes"),
+			RecoveryThreads:        max(4, n.cfg.Int("num.recovery.threads.per.data.dir")),
+			RetentionCheckInterval: n.cfg.Duration("log.retention.check.interval.ms"),
+			ProducerExpiration:     n.cfg.Duration("producer.id.expiration.ms"),
+			CheckpointInterval:     n.cfg.Duration("log.flush.offset.checkpoint.interval.ms"),
+			WatermarkInterval:      n.cfg.Duration("replica.high.watermark.checkpoint.interval.ms"),
+			Seed:                   seed(),
+		},
+	}
+}
+
+func seed() uint64 {
+	var b [8]byte
+	rand.Read(b[:])
+	var s uint64
+	for _, x := range b {
+		s = s<<8 | uint64(x)
+	}
+	return s
+}
+
+// ErrForeign says that the directory belongs to another node.
+var ErrForeign = errors.New("node: directory of another node")
+
+// identify reads meta.properties. A fresh directory gets an id, which is written with the cluster's once that is known.
+func (d *directory) identify(node int32) error {
+	meta, ok := d.Meta()
+	if !ok {
+		rand.Read(d.id[:])
+		return nil
+	}
+	if meta.NodeID != node {
+		return fmt.Errorf("%w: meta.properties says node.id=%d, this is node %d", ErrForeign, meta.NodeID, node)
+	}
+	id, err := metadata.ParseDirectoryID(meta.DirectoryID)
+	if err != nil && meta.DirectoryID != "" {
+		return fmt.Errorf("meta.properties: directory.id: %w", err)
+	}
+	if meta.DirectoryID == "" {
+		rand.Read(id[:])
+	}
+	d.id, d.known = id, meta.ClusterID
+	return nil
+}
+
+// claim writes meta.properties where it is not there yet.
+func (d *directory) claim(cluster string, node int32) error {
+	meta, ok := d.Meta()
+	if ok && meta.ClusterID == cluster && meta.DirectoryID == d.id.String() {
+		return nil
+	}
+	meta.ClusterID, meta.NodeID, meta.DirectoryID = cluster, node, d.id.String()
+	return d.SetMeta(meta)
+}
+
+// quarantineUnknown renames the directories that the image knows nothing of, or knows as another topic's. Nothing is deleted.
+func (d *directory) quarantineUnknown(img *metadata.Image, logger *slog.Logger) {
+	for _, f := range d.Found() {
+		why := ""
+		t, ok := img.TopicByName(f.Topic)
+		switch {
+		case !ok:
+			why = "the metadata has no such topic"
+		case f.TopicID != [16]byte{} && metadata.TopicID(f.TopicID) != t.ID:
+			why = "the directory belongs to topic id " + metadata.TopicID(f.TopicID).String() + ", the topic's is " + t.ID.String()
+		case int(f.Partition) >= len(t.Partitions):
+			why = "the topic has no such partition"
+		default:
+			continue
+		}
+		if err := d.Quarantine(f, why); err != nil {
+			logger.Error("cannot set a stray directory aside", "event", "partition.stray.failed", "path", f.Path, "error", err)
+		}
+	}
+}
+
+// close closes the directory; not clean leaves out the marker of a clean stop.
+func (d *directory) close(clean bool) error {
+	if !clean {
+		return d.Abandon()
+	}
+	return d.Close()
+}
+
+// offline is called when a directory failed. The process goes on only while another directory holds the metadata and data.
+func (n *Node) offline(path string, err error) {
+	n.log.Error("a data directory went offline", "event", "dir.offline", "path", path, "error", err)
+	if path == n.cfg.MetadataDir() || len(n.cfg.LogDirs()) == 1 {
+		n.fail(fmt.Errorf("%w: data directory %s: %w", ErrStorage, path, err))
+	}
+}
+
+// LogDirs describes the data directories for clients.
+func (n *Node) LogDirs() []api.LogDir {
+	out := make([]api.LogDir, len(n.dirs))
+	for i, d := range n.dirs {
+		out[i] = api.LogDir{Path: d.path, Err: d.Offline(), Total: -1, Usable: -1}
+		if u, err := d.Usage(); err == nil {
+			out[i].Total, out[i].Usable = u.Total, u.Free
+		}
+	}
+	return out
+}

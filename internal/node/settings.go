@@ -1,0 +1,52 @@
+package node
+
+import (
+	"strconv"
+	"sync/atomic"
+
+	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/replication/quorum"
+)
+
+// settings turns the static configuration and an image into what is in force.
+type settings struct {
+	static *config.Broker
+	self   string
+	live   atomic.Pointer[config.Broker]
+}
+
+func newSettings(static *config.Broker, q *quorum.Quorum) *settings {
+	s := &settings{static: static, self: strconv.Itoa(int(static.NodeID()))}
+	s.update(q.Image())
+	return s
+}
+
+// layers are the places that a topic's settings come from; t may be nil.
+func (s *settings) layers(img *metadata.Image, t *metadata.Topic) config.Layers {
+	l := config.Layers{
+		Broker: img.Configs(metadata.ResourceBroker, s.self), Cluster: img.Configs(metadata.ResourceBroker, ""), Static: s.static,
+		Brokers: len(img.Brokers()),
+	}
+	if t != nil {
+		l.Topic = img.Configs(metadata.ResourceTopic, t.Name)
+		if len(t.Partitions) > 0 {
+			l.Replicas = len(t.Partitions[0].Replicas)
+		}
+	}
+	return l
+}
+
+// topic is a topic's effective configuration.
+func (s *settings) topic(img *metadata.Image, t *metadata.Topic) config.Topic {
+	return s.layers(img, t).Effective()
+}
+
+// update takes the dynamic settings of an image over.
+func (s *settings) update(img *metadata.Image) { s.live.Store(s.layers(img, nil).Dynamic()) }
+
+// Static is what the process was started with.
+func (s *settings) Static() *config.Broker { return s.static }
+
+// Live is Static with the dynamic settings laid over it.
+func (s *settings) Live() *config.Broker { return s.live.Load() }
