@@ -67,12 +67,12 @@ func (c TopicChange) Partitions() []int32 {
 func (d *draft) delta() Delta {
 	delta := Delta{From: d.from, To: d.img.index, Cluster: d.cluster}
 	for id, before := range d.topics {
-		if after, _ := d.img.ids.get(id); after != before {
+		if after, _ := d.img.ids.get(id); !sameTopic(before, after) {
 			delta.Topics = append(delta.Topics, TopicChange{before, after})
 		}
 	}
 	for id, before := range d.brokers {
-		if after, _ := d.img.brokers.get(id); after != before {
+		if after, _ := d.img.brokers.get(id); !sameBroker(before, after) {
 			delta.Brokers = append(delta.Brokers, BrokerChange{before, after})
 		}
 	}
@@ -123,7 +123,7 @@ func Diff(from, to *Image) Delta {
 }
 
 func sameTopic(a, b *Topic) bool {
-	return a == b || a.Name == b.Name && slices.EqualFunc(a.Partitions, b.Partitions, samePartition)
+	return a == b || a != nil && b != nil && a.Name == b.Name && slices.EqualFunc(a.Partitions, b.Partitions, samePartition)
 }
 
 func samePartition(a, b *Partition) bool {
@@ -134,7 +134,7 @@ func samePartition(a, b *Partition) bool {
 }
 
 func sameBroker(a, b *Broker) bool {
-	return a == b || a.Epoch == b.Epoch && a.Fenced == b.Fenced && a.ShuttingDown == b.ShuttingDown
+	return a == b || a != nil && b != nil && a.Epoch == b.Epoch && a.Fenced == b.Fenced && a.ShuttingDown == b.ShuttingDown
 }
 
 func (d *Delta) sort() {
