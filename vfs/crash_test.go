@@ -424,7 +424,7 @@ func TestForksAreIndependent(t *testing.T) {
 func TestForkUnderAMapping(t *testing.T) {
 	for _, writable := range []bool{true, false} {
 		fsys := vfs.NewCrash()
-		durable("f", fill("a", 5000))(t, fsys)
+		durable("f", fill("a", 13000))(t, fsys)
 		fsys = fsys.Fork(all, 0)
 		f := open(t, fsys, "f", os.O_RDWR)
 		m, err := f.Map(4097, writable)
@@ -435,10 +435,11 @@ func TestForkUnderAMapping(t *testing.T) {
 		} else {
 			write(t, f, "M", 4096)
 		}
-		equal(t, "parent", tree(t, fsys), "f=a*4096,Ma*903")
+		write(t, f, "W", 12999)
+		equal(t, "parent", tree(t, fsys), "f=a*4096,Ma*8902,W")
 		equal(t, "mapping", m.Bytes()[4096], 'M')
-		equal(t, "killed before", tree(t, killed), "f=a*5000")
-		equal(t, "crashed before", tree(t, crashed), "f=a*5000")
+		equal(t, "killed before", tree(t, killed), "f=a*13000")
+		equal(t, "crashed before", tree(t, crashed), "f=a*13000")
 		must(t, m.Release())
 	}
 }

@@ -303,7 +303,7 @@ func (e edit) applyToDisk() (old *node) {
 
 // forget drops the changes of n, and of what is only below n, when no crash can bring n back.
 func (j *journal) forget(n *node) {
-	if j == nil || n.links > 0 || n.crash.links > 0 || n.crash.due > 0 || n.crash.orphan {
+	if n.links > 0 || n.crash.links > 0 || n.crash.due > 0 || n.crash.orphan {
 		return
 	}
 	n.crash.orphan = true

@@ -154,7 +154,6 @@ func (m *memFS) Remove(name string) error {
 		dir, base, _ := m.parent(name)
 		m.setName(dir, base, nil)
 		m.journal.linked(OpRemove, name, edit{dir, base, nil})
-		m.journal.forget(n)
 		return nil
 	})
 }
@@ -224,9 +223,6 @@ func (m *memFS) rename(oldname, newname string) error {
 	m.setName(toDir, toBase, n)
 	m.setName(fromDir, fromBase, nil)
 	m.journal.linked(OpRename, newname, edit{fromDir, fromBase, nil}, edit{toDir, toBase, n})
-	if replaced != nil {
-		m.journal.forget(replaced)
-	}
 	return nil
 }
 
