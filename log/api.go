@@ -49,6 +49,8 @@ type Append struct {
 	// Batch is one whole, validated batch in the caller's buffer: base offset, leader epoch and what the topic's time type
 	// asks are patched in place. The log does not keep it after the return.
 	Batch record.Batch
+	// Checked is what record.Validate said; it is applied to the batch. A batch that needs a rebuild is rebuilt before.
+	Checked record.Result
 	// Epoch is the leader epoch under which the caller leads; stamped into the batch.
 	Epoch record.Epoch
 	// NowMs is wall time in ms since 1970.
@@ -97,16 +99,15 @@ type Missing struct {
 
 // ProducerState is one idempotent producer as this log knows it.
 type ProducerState struct {
-	ID                record.ProducerID
-	Epoch             record.ProducerEpoch
-	LastSequence      record.Sequence
-	LastTimestamp     int64 // ms
-	CoordinatorEpoch  int32 // −1: none
-	TxnStartOffset    record.Offset
-	LastOffset        record.Offset
-	LastOffsetDelta   int32
-	Batches           int // how many batches the duplicate window holds, 1 to 5
-	lastSeenMonotonic int64
+	ID               record.ProducerID
+	Epoch            record.ProducerEpoch
+	LastSequence     record.Sequence
+	LastTimestamp    int64 // ms
+	CoordinatorEpoch int32 // −1: none
+	TxnStartOffset   record.Offset
+	LastOffset       record.Offset
+	LastOffsetDelta  int32
+	Batches          int // how many batches the duplicate window holds, at most 5
 }
 
 // SegmentInfo describes a segment.

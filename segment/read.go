@@ -80,6 +80,9 @@ func (s *Segment) PositionOf(o record.Offset) (record.Position, error) {
 	return h.at, err
 }
 
+// About is the position from which a walk to an offset would begin, as far as the index in memory tells: it reads nothing.
+func (s *Segment) About(o record.Offset) record.Position { return s.offsets.Lookup(o).Position }
+
 // EndBefore is the offset after the last batch that ends at or before a position, the base where there is none.
 func (s *Segment) EndBefore(end record.Position) (record.Offset, error) {
 	if err := s.acquire(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/record"
 	"github.com/keeplog/keeplog/vfs"
 )
@@ -69,6 +70,8 @@ type Recovered struct {
 	// made where good batches were among them.
 	Cut  int64
 	Torn string
+	// Kept says that the index entries that were durable are still used.
+	Kept bool
 }
 
 // Recover opens the active segment after an unclean stop. What the page cache holds is made durable, then forgotten, so
@@ -91,11 +94,14 @@ func Recover(env *Env, dir string, base record.Offset, o RecoverOptions) (*Segme
 }
 
 func (s *Segment) recover(o *RecoverOptions) (Recovered, error) {
-	if err := s.file.SyncData(); err != nil {
-		return Recovered{}, err
-	}
-	if err := s.file.DropCache(); err != nil {
-		s.env.Logger.Warn("cannot drop cached pages before recovery", "segment", s.name(LogExt), "err", err)
+	cached := invariant.Seeded(invariant.EndBeforeFsync)
+	if !cached {
+		if err := s.file.SyncData(); err != nil {
+			return Recovered{}, err
+		}
+		if err := s.file.DropCache(); err != nil {
+			s.env.Logger.Warn("cannot drop cached pages before recovery", "segment", s.name(LogExt), "err", err)
+		}
 	}
 	size := record.Position(s.size.Load())
 	r := Recovered{Next: max(o.Next, s.base)}
@@ -120,12 +126,15 @@ func (s *Segment) recover(o *RecoverOptions) (Recovered, error) {
 	if err := s.file.Truncate(int64(end)); err != nil { // also gives back the blocks allocated ahead
 		return r, err
 	}
-	if err := s.file.SyncData(); err != nil {
-		return r, err
+	if !cached {
+		if err := s.file.SyncData(); err != nil {
+			return r, err
+		}
 	}
 	s.size.Store(int64(end))
 	s.fresh = min(from, end)
-	return r, s.recoverIndexes(o, min(from, end), end)
+	r.Kept, err = s.recoverIndexes(o, min(from, end), end)
+	return r, err
 }
 
 // lastWhole is the end of the last batch of a file that is shorter than its mark, and the offset after it. Damage before
@@ -230,18 +239,24 @@ func copyRange(fs vfs.FS, from vfs.File, name string, begin, end int64) error {
 }
 
 // recoverIndexes keeps the entries that were durable, if they fit the log, and makes those above the mark anew.
-func (s *Segment) recoverIndexes(o *RecoverOptions, from, end record.Position) error {
-	err := s.keepEntries(o, from)
-	if err == nil {
-		return s.withoutRoom(s.rebuild(from, end))
+func (s *Segment) recoverIndexes(o *RecoverOptions, from, end record.Position) (kept bool, err error) {
+	if invariant.Seeded(invariant.IndexSizeTrusted) {
+		if err := errors.Join(s.offsets.Open(-1), s.times.Open(-1), s.offsets.Load(), s.times.Load()); err == nil {
+			s.resume(0)
+			s.ownIndex = true
+			return true, nil
+		}
+	}
+	if err = s.keepEntries(o, from); err == nil {
+		return true, s.withoutRoom(s.rebuild(from, end))
 	}
 	if from > 0 {
 		s.env.Logger.Info("rebuilding the indexes of the active segment", "segment", s.name(LogExt), "err", err)
 		if _, err := s.examine(0, from, from); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return s.withoutRoom(s.rebuild(0, end))
+	return false, s.withoutRoom(s.rebuild(0, end))
 }
 
 func (s *Segment) keepEntries(o *RecoverOptions, from record.Position) error {
@@ -258,7 +273,7 @@ func (s *Segment) keepEntries(o *RecoverOptions, from record.Position) error {
 	if err := s.checkEntry(last.Position, last.Offset); err != nil {
 		return err
 	}
-	if t, ok := s.times.Last(); ok && (t.Offset > last.Offset || s.checkTime(t) != nil) {
+	if t, ok := s.times.Last(); ok && s.checkTime(t) != nil {
 		return s.place(last.Position, ErrDamaged)
 	}
 	s.resume(last.Position)

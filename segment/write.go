@@ -254,6 +254,11 @@ func (s *Segment) SyncIndexes() error {
 // Entries counts the index entries.
 func (s *Segment) Entries() (offsets, times int) { return s.offsets.Len(), s.times.Len() }
 
+// EntriesBelow counts the index entries for batches below an end.
+func (s *Segment) EntriesBelow(at record.Position, end record.Offset) (offsets, times int) {
+	return s.offsets.CountTo(at), s.times.CountTo(end)
+}
+
 // Finish ends writing in memory: the final time entry goes in. Seal does the rest. Only the writer calls it.
 func (s *Segment) Finish() error {
 	if s.w.newest.Timestamp < 0 && s.times.Len() == 0 {

@@ -1,0 +1,284 @@
+package log
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/keeplog/keeplog/record"
+	"github.com/keeplog/keeplog/vfs"
+)
+
+// MarksFile is the name of the marks in a data directory.
+const MarksFile = "keeplog-marks"
+
+// MarkBytes is the size of a slot.
+const MarkBytes = 128
+
+// Mark is what the disk surely has of a log. It only ever lags.
+//
+//	keeplog-marks: slot 0 names the format, each other slot is one partition or free (zeros). Big-endian.
+//
+//	slot 0   ┌──────────────┬───────────┬─────────┬─────────┐
+//	         │ "keeplogM"   │ version 1 │ zeros   │ CRC-32C │ the CRC covers the 124 bytes before it
+//	         │ 8            │ u32       │ 112     │ u32     │
+//	         └──────────────┴───────────┴─────────┴─────────┘
+//	slot n   ┌──────────┬───────────┬───────┬─────────┬──────────┬────────┬───────────┬─────────────┬─────────┬───────┬───────┬─────────┐
+//	         │ topic id │ partition │ epoch │ segment │ position │ offset │ log start │ entries     │ counter │ flags │ zeros │ CRC-32C │
+//	         │ 16       │ i32       │ i32   │ i64     │ i64      │ i64    │ i64       │ i32   i32   │ u64     │ u32   │ 48    │ u32     │
+//	         └──────────┴───────────┴───────┴─────────┴──────────┴────────┴───────────┴─────────────┴─────────┴───────┴───────┴─────────┘
+//	         0          16          20      24        32         40       48          56            64        72      76      124
+type Mark struct {
+	TopicID   [16]byte
+	Partition int32
+	// Epoch is the leader epoch of the last durable batch, −1 for none.
+	Epoch record.Epoch
+	// Segment and Position: all bytes below are durable. Offset is the offset there.
+	Segment  record.Offset
+	Position record.Position
+	Offset   record.Offset
+	// LogStart is the log start offset.
+	LogStart record.Offset
+	// OffsetEntries and TimeEntries of the segment's indexes are durable.
+	OffsetEntries, TimeEntries int32
+	// Counter grows with every write to the file: the newer of two slots of a partition counts.
+	Counter uint64
+	// NoProducers says that no idempotent producer is known up to Offset.
+	NoProducers bool
+}
+
+const (
+	marksMagic   = "keeplogM"
+	marksVersion = 1
+	flagUsed     = 1 << 0
+	flagNoProds  = 1 << 1
+)
+
+// castagnoli is the CRC of all our formats.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func (m *Mark) encode(b *[MarkBytes]byte) {
+	clear(b[:])
+	copy(b[:], m.TopicID[:])
+	be := binary.BigEndian
+	be.PutUint32(b[16:], uint32(m.Partition))
+	be.PutUint32(b[20:], uint32(m.Epoch))
+	be.PutUint64(b[24:], uint64(m.Segment))
+	be.PutUint64(b[32:], uint64(m.Position))
+	be.PutUint64(b[40:], uint64(m.Offset))
+	be.PutUint64(b[48:], uint64(m.LogStart))
+	be.PutUint32(b[56:], uint32(m.OffsetEntries))
+	be.PutUint32(b[60:], uint32(m.TimeEntries))
+	be.PutUint64(b[64:], m.Counter)
+	flags := uint32(flagUsed)
+	if m.NoProducers {
+		flags |= flagNoProds
+	}
+	be.PutUint32(b[72:], flags)
+	be.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
+}
+
+// DecodeMark reads a slot. ok is false for a free one; ErrBadFile for one whose CRC does not match.
+func DecodeMark(b []byte) (m Mark, ok bool, err error) {
+	if len(b) < MarkBytes {
+		return m, false, fmt.Errorf("%w: slot of %d bytes", ErrBadFile, len(b))
+	}
+	if [MarkBytes]byte(b[:MarkBytes]) == [MarkBytes]byte{} {
+		return m, false, nil
+	}
+	be := binary.BigEndian
+	if got := be.Uint32(b[124:]); got != crc32.Checksum(b[:124], castagnoli) {
+		return m, false, fmt.Errorf("%w: slot CRC is %08x", ErrBadFile, got)
+	}
+	copy(m.TopicID[:], b)
+	m.Partition, m.Epoch = int32(be.Uint32(b[16:])), record.Epoch(be.Uint32(b[20:]))
+	m.Segment, m.Position = record.Offset(be.Uint64(b[24:])), record.Position(be.Uint64(b[32:]))
+	m.Offset, m.LogStart = record.Offset(be.Uint64(b[40:])), record.Offset(be.Uint64(b[48:]))
+	m.OffsetEntries, m.TimeEntries = int32(be.Uint32(b[56:])), int32(be.Uint32(b[60:]))
+	m.Counter = be.Uint64(b[64:])
+	flags := be.Uint32(b[72:])
+	m.NoProducers = flags&flagNoProds != 0
+	return m, flags&flagUsed != 0, nil
+}
+
+// CheckMarksHeader tests slot 0. Errors: ErrBadFile, ErrNewerVersion.
+func CheckMarksHeader(b []byte) error {
+	if len(b) < MarkBytes || string(b[:8]) != marksMagic || binary.BigEndian.Uint32(b[124:]) != crc32.Checksum(b[:124], castagnoli) {
+		return fmt.Errorf("%w: %s does not begin as such", ErrBadFile, MarksFile)
+	}
+	if v := binary.BigEndian.Uint32(b[8:]); v > marksVersion {
+		return fmt.Errorf("%w: %s has version %d, this program knows %d", ErrNewerVersion, MarksFile, v, marksVersion)
+	}
+	return nil
+}
+
+type markKey struct {
+	topic     [16]byte
+	partition int32
+}
+
+// marks is the file, open.
+type marks struct {
+	file vfs.File
+
+	mu      sync.Mutex
+	loaded  map[markKey]Mark // as found at the opening, until taken
+	slots   map[markKey]int64
+	free    []int64
+	end     int64 // first slot beyond the file
+	counter uint64
+
+	syncing sync.Mutex
+	writes  uint64 // under mu
+	synced  uint64 // under mu: writes that are durable
+}
+
+// openMarks opens or makes the file and reads all slots. Slots that do not check are counted and become free.
+func openMarks(fsys vfs.FS, name string) (m *marks, bad int, err error) {
+	f, err := fsys.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, 0, err
+	}
+	m = &marks{file: f, loaded: map[markKey]Mark{}, slots: map[markKey]int64{}, end: 1}
+	if bad, err = m.load(); err != nil {
+		_ = f.Close()
+		return nil, bad, err
+	}
+	return m, bad, nil
+}
+
+func (m *marks) load() (bad int, err error) {
+	size, err := m.file.Size()
+	if err != nil {
+		return 0, err
+	}
+	if size > maxSmallFile {
+		return 0, fmt.Errorf("%w: %s has %d bytes", ErrBadFile, MarksFile, size)
+	}
+	b := make([]byte, size)
+	if n, err := m.file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	} else if n < len(b) {
+		b = b[:n]
+	}
+	if err := CheckMarksHeader(b); errors.Is(err, ErrNewerVersion) {
+		return 0, err
+	} else if err != nil { // new, torn or rotten: the slots have their own checksums
+		if size > 0 {
+			bad++
+		}
+		if err := m.writeHeader(); err != nil {
+			return bad, err
+		}
+	}
+	for slot := int64(1); (slot+1)*MarkBytes <= int64(len(b)); slot++ {
+		m.end = slot + 1
+		mark, ok, err := DecodeMark(b[slot*MarkBytes:])
+		if err != nil {
+			bad++
+		}
+		key := markKey{mark.TopicID, mark.Partition}
+		m.counter = max(m.counter, mark.Counter)
+		if old, twice := m.loaded[key]; ok && twice {
+			if mark.Counter < old.Counter {
+				ok = false
+			} else {
+				m.free = append(m.free, m.slots[key])
+			}
+		}
+		if !ok {
+			m.free = append(m.free, slot)
+			continue
+		}
+		m.loaded[key], m.slots[key] = mark, slot
+	}
+	return bad, nil
+}
+
+func (m *marks) writeHeader() error {
+	var b [MarkBytes]byte
+	copy(b[:], marksMagic)
+	binary.BigEndian.PutUint32(b[8:], marksVersion)
+	binary.BigEndian.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
+	_, err := m.file.WriteAt(b[:], 0)
+	return err
+}
+
+// get is the mark of a partition as it was at the opening.
+func (m *marks) get(key markKey) (Mark, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mark, ok := m.loaded[key]
+	return mark, ok
+}
+
+// put writes a partition's mark to the page cache.
+func (m *marks) put(mark Mark) error {
+	key := markKey{mark.TopicID, mark.Partition}
+	m.mu.Lock()
+	slot, ok := m.slots[key]
+	if !ok {
+		if n := len(m.free); n > 0 {
+			slot, m.free = m.free[n-1], m.free[:n-1]
+		} else {
+			slot = m.end
+			m.end++
+		}
+		m.slots[key] = slot
+	}
+	m.counter++
+	mark.Counter = m.counter
+	m.mu.Unlock()
+	var b [MarkBytes]byte
+	mark.encode(&b)
+	_, err := m.file.WriteAt(b[:], slot*MarkBytes)
+	m.mu.Lock()
+	m.writes++ // after the write: a flush that began before does not cover it
+	m.mu.Unlock()
+	return err
+}
+
+// drop frees a partition's slot.
+func (m *marks) drop(key markKey) error {
+	m.mu.Lock()
+	slot, ok := m.slots[key]
+	delete(m.slots, key)
+	delete(m.loaded, key)
+	m.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	var b [MarkBytes]byte
+	_, err := m.file.WriteAt(b[:], slot*MarkBytes)
+	m.mu.Lock()
+	m.writes++
+	m.free = append(m.free, slot)
+	m.mu.Unlock()
+	return err
+}
+
+// sync makes all marks that were put before the call durable. Callers that come together share one flush.
+func (m *marks) sync() error {
+	m.mu.Lock()
+	want := m.writes
+	m.mu.Unlock()
+	m.syncing.Lock()
+	defer m.syncing.Unlock()
+	m.mu.Lock()
+	now, done := m.writes, m.synced
+	m.mu.Unlock()
+	if done >= want {
+		return nil
+	}
+	if err := m.file.SyncData(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.synced = max(m.synced, now)
+	m.mu.Unlock()
+	return nil
+}
