@@ -62,7 +62,7 @@ func start(t testing.TB, o Options) (*Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.pool.poison = true
+	_, s.pool.poison = t.(*testing.T)
 	addr, err := s.Start(Listen{Name: "PLAINTEXT", Addr: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestBudget(t *testing.T) {
 }
 
 func TestMaxPerIP(t *testing.T) {
-	s, addr := start(t, Options{MaxPerIP: 2, Handler: &fake{serve: echo}})
+	s, addr := start(t, Options{MaxPerIP: func(string) int { return 2 }, Handler: &fake{serve: echo}})
 	a, b := dial(t, addr), dial(t, addr)
 	for _, c := range []*client{a, b} {
 		c.send(frame(1, "x"))
@@ -313,7 +313,7 @@ func TestMaxPerIP(t *testing.T) {
 }
 
 func TestMaxConnections(t *testing.T) {
-	_, addr := start(t, Options{MaxConns: 1, Handler: &fake{serve: echo}})
+	_, addr := start(t, Options{MaxConns: func() int { return 1 }, Handler: &fake{serve: echo}})
 	a := dial(t, addr)
 	a.send(frame(1, "x"))
 	a.want("x")
@@ -321,6 +321,26 @@ func TestMaxConnections(t *testing.T) {
 	b.send(frame(1, "y"))
 	a.Close()
 	b.want("y")
+}
+
+// A limit that is raised lets those in who wait; a second listener shares it.
+func TestMaxConnectionsChanges(t *testing.T) {
+	var limit atomic.Int32
+	limit.Store(1)
+	s, addr := start(t, Options{MaxConns: func() int { return int(limit.Load()) }, ReadTimeout: 20 * time.Millisecond, Handler: &fake{serve: func(c *api.Call) {
+		c.To.Complete(answer([]byte(c.Conn.Listener)))
+	}}})
+	other, err := s.Start(Listen{Name: "OTHER", Addr: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := dial(t, other.String())
+	b.send(frame(1, "x"))
+	b.want("OTHER")
+	a := dial(t, addr)
+	a.send(frame(1, "x"))
+	limit.Store(2)
+	a.want("PLAINTEXT")
 }
 
 func TestIdleConnectionIsClosed(t *testing.T) {

@@ -17,18 +17,12 @@ func (l *listener) accept() {
 	s := l.srv
 	var pause time.Duration
 	for {
-		if s.slots != nil {
-			if s.slots.Acquire(s.ctx, 1) != nil {
-				return
-			}
-		}
 		nc, err := l.net.Accept()
 		if err == nil {
 			pause = 0
 			l.admit(nc)
 			continue
 		}
-		s.freeSlot()
 		if errors.Is(err, net.ErrClosed) || s.draining.Load() {
 			return
 		}
@@ -45,36 +39,28 @@ func (l *listener) accept() {
 	}
 }
 
-func (s *Server) freeSlot() {
-	if s.slots != nil {
-		s.slots.Release(1)
-	}
-}
-
-// admit starts a connection, or closes it when its address has too many.
+// admit starts a connection when there is room, or closes it when its address has too many.
 func (l *listener) admit(nc net.Conn) {
 	s := l.srv
 	c := newConn(l, nc)
 	s.mu.Lock()
-	limit, own := s.o.PerIP[c.ip]
-	if !own {
-		limit = s.o.MaxPerIP
+	defer s.mu.Unlock()
+	for !s.closed && s.o.MaxConns != nil && len(s.conns) >= max(s.o.MaxConns(), 1) {
+		s.room.Wait()
 	}
-	full := (own || limit > 0) && s.perIP[c.ip] >= limit
+	full := s.o.MaxPerIP != nil && s.perIP[c.ip] >= s.o.MaxPerIP(c.ip)
 	if s.closed || full {
-		s.mu.Unlock()
 		if full {
-			s.log.Debug("connection refused", "client", c.info.Remote, "listener", l.name, "cause", "too many of this address", "limit", limit)
+			s.log.Debug("connection refused", "client", c.info.Remote, "listener", l.name, "cause", "too many of this address")
 		}
 		nc.Close()
-		s.freeSlot()
+		c.cancel()
 		return
 	}
 	s.conns[c] = struct{}{}
 	s.perIP[c.ip]++
-	s.wg.Go(c.serve)
-	s.mu.Unlock()
 	s.accepted.Add(1)
+	s.wg.Go(c.serve)
 }
 
 // forget takes a connection out of the books.
@@ -84,7 +70,7 @@ func (s *Server) forget(c *conn) {
 	if s.perIP[c.ip]--; s.perIP[c.ip] <= 0 {
 		delete(s.perIP, c.ip)
 	}
+	s.room.Broadcast()
 	s.mu.Unlock()
-	s.freeSlot()
 	close(c.gone)
 }

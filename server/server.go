@@ -53,10 +53,10 @@ type Options struct {
 	Budget int64
 	// KeepFree bounds the bytes of free buffers [64 MiB].
 	KeepFree int64
-	// MaxConns bounds connections [no limit]; above it nothing is accepted until one ends. MaxPerIP bounds those of one address, which are
-	// closed at once [no limit]; PerIP overrides it for some addresses.
-	MaxConns, MaxPerIP int
-	PerIP              map[string]int
+	// MaxConns is the most connections [no limit]; above it the next one waits until another ends. MaxPerIP is the most of one address (an
+	// IP, without port) [no limit]; one more is closed at once. Both are asked for each new connection, so that they may change.
+	MaxConns func() int
+	MaxPerIP func(ip string) int
 	// Idle is the time after which a connection without requests is closed [10 min]; negative: never.
 	Idle time.Duration
 	// WriteTimeout and ReadTimeout end a connection whose answer, or half-read frame, makes no progress [30 s].
@@ -65,7 +65,7 @@ type Options struct {
 	MaxPipelined      int
 	MaxPipelinedBytes int64
 	Send              SendMode
-	// SendfileMin is the size in bytes from which a span goes by sendfile [16 KiB].
+	// SendfileMin is the size in bytes from which a span goes by sendfile [64 KiB].
 	SendfileMin int
 }
 
@@ -109,7 +109,6 @@ type Server struct {
 	log    *slog.Logger
 	pool   *Pool
 	budget *semaphore.Weighted
-	slots  *semaphore.Weighted // connections; nil without a limit
 	start  time.Time
 
 	ctx    context.Context
@@ -119,6 +118,7 @@ type Server struct {
 	draining atomic.Bool
 
 	mu        sync.Mutex
+	room      sync.Cond // a connection has left, a limit may have changed, or the server closes
 	listeners []*listener
 	conns     map[*conn]struct{}
 	perIP     map[string]int
@@ -135,9 +135,7 @@ func New(o Options) (*Server, error) {
 		o: o, log: o.Logger, pool: NewPool(o.KeepFree), budget: semaphore.NewWeighted(o.Budget), start: time.Now(),
 		conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}
-	if o.MaxConns > 0 {
-		s.slots = semaphore.NewWeighted(int64(o.MaxConns))
-	}
+	s.room.L = &s.mu
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.sweep)
 	return s, nil
@@ -182,6 +180,7 @@ func (s *Server) Stats() Stats {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
+	s.room.Broadcast()
 	for _, l := range s.listeners {
 		l.net.Close()
 	}
@@ -248,6 +247,7 @@ func (s *Server) sweep() {
 		}
 		now := s.clock()
 		s.mu.Lock()
+		s.room.Broadcast()
 		for c := range s.conns {
 			if err := c.stuck(now); err != nil {
 				s.log.Debug("connection closed", "client", c.info.Remote, "listener", c.info.Listener, "cause", err)

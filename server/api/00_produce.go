@@ -12,9 +12,6 @@ import (
 	"github.com/keeplog/keeplog/replication/isr"
 )
 
-// adminClient is the client id that may write to internal topics, as in Kafka.
-const adminClient = "__admin_client"
-
 // produceCall is the state of a Produce call, kept with the Call so that a connection reuses its memory.
 type produceCall struct {
 	req  kmsg.ProduceRequest
@@ -23,6 +20,7 @@ type produceCall struct {
 	parts []*producePart
 	// open counts the partitions without a result, and one more until all are started. Whoever takes it to 0 answers.
 	open atomic.Int32
+	now  int64 // wall time in ms since 1970
 }
 
 // producePart is one partition of a Produce call.
@@ -54,7 +52,7 @@ func (a *API) produce(c *Call, body []byte) {
 	}
 	s.open.Add(int32(n))
 	s.grow(c, n)
-	now := a.o.Now().UnixMilli()
+	s.now = a.o.Now().UnixMilli()
 	img := a.o.Images.Image()
 	n = 0
 	for i := range s.req.Topics {
@@ -67,7 +65,7 @@ func (a *API) produce(c *Call, body []byte) {
 				part.finish(isr.ProduceResult{Base: -1, AppendTimeMs: -1, LogStart: -1, Err: err})
 				continue
 			}
-			a.producePartition(c, topic, &t.Partitions[j], part, now)
+			a.producePartition(c, topic, &t.Partitions[j], part)
 		}
 	}
 	c.produceDone()
@@ -102,7 +100,7 @@ func (a *API) produceTopic(c *Call, img *metadata.Image, t *kmsg.ProduceRequestT
 	return nil, errUnknownTopic
 }
 
-func (a *API) producePartition(c *Call, t *metadata.Topic, p *kmsg.ProduceRequestTopicPartition, part *producePart, now int64) {
+func (a *API) producePartition(c *Call, t *metadata.Topic, p *kmsg.ProduceRequestTopicPartition, part *producePart) {
 	fail := func(err error) {
 		part.finish(isr.ProduceResult{Base: -1, AppendTimeMs: -1, LogStart: -1, Err: err})
 	}
@@ -118,7 +116,7 @@ func (a *API) producePartition(c *Call, t *metadata.Topic, p *kmsg.ProduceReques
 	}
 	part.part = r
 	r.Produce(isr.ProduceRequest{
-		Records: p.Records, Acks: c.produce.req.Acks, NowMs: now, NoZstd: c.Version < 7,
+		Records: p.Records, Acks: c.produce.req.Acks, NowMs: c.produce.now, NoZstd: c.Version < 7,
 		Timeout: time.Duration(max(c.produce.req.TimeoutMillis, 0)) * time.Millisecond,
 	}, part.done)
 }

@@ -34,7 +34,7 @@ func (a *API) listOffsets(c *Call, req *kmsg.ListOffsetsRequest) {
 			if count[key{t.Topic, p.Partition}] > 1 {
 				r.ErrorCode = codeInvalidRequest
 			} else {
-				a.listOffset(c, img, t.Topic, p, &r)
+				a.listOffset(img, lookup{c.Version, t.Topic, p}, &r)
 			}
 			out.Partitions = append(out.Partitions, r)
 		}
@@ -60,27 +60,34 @@ func sinceVersion(ts int64) int16 {
 	return 1 << 14
 }
 
-func (a *API) listOffset(c *Call, img *metadata.Image, topic string, p *kmsg.ListOffsetsRequestTopicPartition, r *kmsg.ListOffsetsResponseTopicPartition) {
-	part, err := a.partition(img, topic, p.Partition)
+// lookup is one partition of a request.
+type lookup struct {
+	version int16
+	topic   string
+	*kmsg.ListOffsetsRequestTopicPartition
+}
+
+func (a *API) listOffset(img *metadata.Image, p lookup, r *kmsg.ListOffsetsResponseTopicPartition) {
+	part, err := a.partition(img, p.topic, p.Partition)
 	if err != nil {
 		r.ErrorCode = code(err)
 		return
 	}
-	if p.Timestamp < 0 && c.Version < sinceVersion(p.Timestamp) {
+	if p.Timestamp < 0 && p.version < sinceVersion(p.Timestamp) {
 		r.ErrorCode = codeUnsupportedVersion
 		return
 	}
 	epoch := record.Epoch(-1)
-	if c.Version >= 4 {
+	if p.version >= 4 {
 		epoch = record.Epoch(p.CurrentLeaderEpoch)
 	}
 	o, err := part.ListOffset(p.Timestamp, epoch)
 	switch {
-	case errors.Is(err, isr.ErrOffsetNotAvailable) && c.Version < 5:
+	case errors.Is(err, isr.ErrOffsetNotAvailable) && p.version < 5:
 		r.ErrorCode = codeLeaderNotAvailable
 	case err != nil:
 		if r.ErrorCode = code(err); r.ErrorCode == codeUnknownServerError {
-			a.log.Error("offset lookup failed", "topic", topic, "partition", p.Partition, "cause", err)
+			a.log.Error("offset lookup failed", "topic", p.topic, "partition", p.Partition, "cause", err)
 		}
 	default:
 		r.Timestamp, r.Offset, r.LeaderEpoch = o.Timestamp, int64(o.Offset), int32(o.Epoch)

@@ -34,8 +34,6 @@ type world struct {
 	live  *config.Broker
 	now   time.Time
 
-	// made is called for each topic that the fake controller creates.
-	made      func(req controller.CreateTopicsRequest)
 	refuse    error // what the controller answers to everything
 	allocated int64
 }
