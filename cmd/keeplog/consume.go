@@ -141,7 +141,7 @@ func (s *session) plan(ctx context.Context, topics []string, flags *consumeFlags
 				continue
 			}
 			key := tp{topic, n}
-			p := &part{tp: key, id: details[topic].ID, topicBytes: []byte(topic)}
+			p := &part{tp: key, id: details[topic].ID}
 			if p.next, err = s.resolve(ctx, b, key, where.from); err != nil {
 				return nil, err
 			}
@@ -179,10 +179,9 @@ func (s *session) fit(p *part, b *bounds, exit bool) error {
 // part is one partition that is read. The fetcher owns next; printed is the printer's.
 type part struct {
 	tp
-	id         [16]byte
-	topicBytes []byte
-	next       int64 // first offset that has not been handed to the printer
-	stop       int64 // first offset not to read; math.MaxInt64: none
+	id   [16]byte
+	next int64 // first offset that has not been handed to the printer
+	stop int64 // first offset not to read; math.MaxInt64: none
 }
 
 func (p *part) done() bool { return p.stop != math.MaxInt64 && p.next >= p.stop }

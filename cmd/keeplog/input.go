@@ -219,11 +219,10 @@ func (p *prefixed) next(r *kgo.Record) error {
 type fields struct {
 	*pieces
 	parts []formatPart
-	topic string
 }
 
 // newFields checks that parts can be read back. Without a literal at the end a record ends with its line.
-func newFields(r io.Reader, parts []formatPart, topic string, limit int) (*fields, error) {
+func newFields(r io.Reader, parts []formatPart, limit int) (*fields, error) {
 	term := []byte("\n")
 	if n := len(parts); n > 0 && parts[n-1].field == 0 {
 		term = parts[n-1].literal
@@ -242,7 +241,7 @@ func newFields(r io.Reader, parts []formatPart, topic string, limit int) (*field
 	if !hasField {
 		return nil, usagef("the format has no field to read")
 	}
-	return &fields{pieces: newPieces(r, term, limit), parts: parts, topic: topic}, nil
+	return &fields{pieces: newPieces(r, term, limit), parts: parts}, nil
 }
 
 func (f *fields) next(r *kgo.Record) error {

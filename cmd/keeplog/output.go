@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -100,14 +99,6 @@ func size(n int64) string {
 	}
 	s := strconv.FormatFloat(f, 'f', 1, 64)
 	return strings.TrimSuffix(s, ".0") + " " + units[u:u+1] + "iB"
-}
-
-// timeText is a time in RFC 3339 with milliseconds, UTC. ms below 0 is no time: "-".
-func timeText(ms int64) string {
-	if ms < 0 {
-		return "-"
-	}
-	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
 }
 
 // orNull prints null without quotes, an empty text as "".
