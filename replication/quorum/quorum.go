@@ -85,8 +85,8 @@ type Options struct {
 	Network *Network
 	// Store replaces the file of the store, for tests.
 	Store Store
-	// Fatal is called once, from any goroutine, when the node must not go on: a store that failed to write, a disk that hangs,
-	// a damaged entry. It is expected to end the process with status 74.
+	// Fatal is called when the node must not go on: a store that failed to write, a disk that hangs, a damaged entry. It is
+	// called on the goroutine that must not go on, so it ends the process, with status 74; in tests, at least that goroutine.
 	Fatal  func(error)
 	Logger *slog.Logger
 	// Timing is the zero value for the house's.
@@ -258,11 +258,9 @@ func (q *Quorum) Close() error {
 
 // fail ends the node.
 func (q *Quorum) fail(err error) {
-	q.failed.Do(func() {
-		q.o.Logger.Error("the metadata log failed; this node stops", "error", err)
-		q.cancel()
-		q.o.Fatal(err)
-	})
+	q.failed.Do(func() { q.o.Logger.Error("the metadata log failed; this node stops", "error", err) })
+	q.cancel()
+	q.o.Fatal(err)
 }
 
 func (q *Quorum) changes() <-chan struct{} {

@@ -1,0 +1,155 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/keeplog/keeplog/vfs"
+)
+
+// life is a node that works until something crashes.
+type life struct {
+	fs    *vfs.CrashFS
+	store *MemStore
+	// acked and sent are the topics whose proposals were answered, and made.
+	acked, sent int
+}
+
+// start runs it on a goroutine of its own, which ends where a process would.
+func (l *life) start(t *testing.T, rounds int) {
+	var wg sync.WaitGroup
+	wg.Go(func() { l.run(t, rounds) })
+	wg.Wait()
+}
+
+// run proposes topics and takes snapshots now and then, until it fails or rounds are over.
+func (l *life) run(t *testing.T, rounds int) {
+	n := newNode(t, l.fs, "/", l.store)
+	n.o.Fatal = func(err error) {
+		select {
+		case n.fatal <- err:
+		default:
+		}
+		if l.store.CrashAfter > 0 {
+			runtime.Goexit() // Raft panics when its store fails it and it goes on
+		}
+	}
+	q, err := Open(n.o)
+	if err != nil {
+		return
+	}
+	defer q.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-n.fatal:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if q.WaitLeader(ctx) != nil {
+		return
+	}
+	q.SetBrokerEpoch(1)
+	for i := range rounds {
+		l.sent++
+		if _, err := q.Propose(ctx, topics(l.sent, 1)); err != nil {
+			return
+		}
+		l.acked = l.sent
+		if i%3 == 2 && q.Snapshot() != nil {
+			return
+		}
+	}
+}
+
+// check opens what is left and wants every acknowledged topic, no other, and no other cluster.
+func (l *life) check(t *testing.T, place string) {
+	t.Helper()
+	n := newNode(t, l.fs, "/", l.store)
+	n.open()
+	img := n.q.Image()
+	if img.ClusterID() != testCluster {
+		t.Errorf("%s: cluster %q", place, img.ClusterID())
+	}
+	for i := 1; i <= l.sent; i++ {
+		if _, ok := img.TopicByName(topic(i).Name); !ok && i <= l.acked {
+			t.Errorf("%s: topic %d of %d is lost", place, i, l.acked)
+		}
+	}
+	if img.TopicCount() > l.sent {
+		t.Errorf("%s: %d topics of %d", place, img.TopicCount(), l.sent)
+	}
+	n.propose(topics(5000, 1)...)
+	n.close()
+}
+
+// bootstrapped is a store that has begun a cluster: a store's file is never seen before it has.
+func bootstrapped(t *testing.T) *MemStore {
+	store := &MemStore{}
+	q := &Quorum{o: newNode(t, vfs.NewMem(), "/", nil).o, snaps: &snapshots{}}
+	q.o.Voters = []Voter{{1, testDirectory}}
+	q.o.Timing = q.o.Timing.withDefaults(1)
+	q.o.Logger = slog.New(slog.DiscardHandler)
+	transport, err := q.transport()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.bootstrap(store, transport); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// TestCrashOfStore crashes at each call of the store, with and without what the call wrote.
+func TestCrashOfStore(t *testing.T) {
+	for _, half := range []bool{false, true} {
+		for at := 1; ; at++ {
+			crashed := false
+			synctest.Test(t, func(t *testing.T) {
+				l := &life{fs: vfs.NewCrash(), store: bootstrapped(t)}
+				l.store.CrashAfter, l.store.Half = l.store.Calls()+at, half
+				l.start(t, 10)
+				crashed = l.store.Calls() >= l.store.CrashAfter
+				l.store, l.fs = l.store.Crash(), l.fs.Kill()
+				l.check(t, fmt.Sprintf("call %d, half %v", at, half))
+			})
+			if !crashed || t.Failed() {
+				t.Logf("half %v: %d calls", half, at-1)
+				break
+			}
+		}
+	}
+}
+
+// TestCrashOfSnapshots takes the power away before each call on the directory of the snapshots.
+func TestCrashOfSnapshots(t *testing.T) {
+	kinds := []vfs.PolicyKind{vfs.KeepNone, vfs.KeepAll, vfs.KeepNames, vfs.KeepSizes, vfs.UndoRenames, vfs.KeepRandom}
+	for at := int64(1); ; at++ {
+		crashed := false
+		for i, kind := range kinds {
+			synctest.Test(t, func(t *testing.T) {
+				l := &life{fs: vfs.NewCrash(), store: &MemStore{}}
+				l.fs.SetHook(func(e vfs.Event) {
+					if e.Phase == vfs.Before && e.Index == at {
+						crashed = true
+						l.fs.PowerOff()
+					}
+				})
+				l.start(t, 16)
+				l.store, l.fs = l.store.Crash(), l.fs.Crash(vfs.Policy{Kind: kind}, uint64(at)*31+uint64(i))
+				l.check(t, fmt.Sprintf("file call %d, %v", at, vfs.Policy{Kind: kind}))
+			})
+		}
+		if !crashed || t.Failed() {
+			t.Logf("%d calls", at-1)
+			return
+		}
+	}
+}
