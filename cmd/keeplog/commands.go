@@ -5,10 +5,13 @@ import "github.com/spf13/cobra"
 // commands are all commands of the program, in the order of the help page. A command file adds its constructor here.
 func commands() []func(*app) *cobra.Command {
 	return []func(*app) *cobra.Command{
+		newServeCommand,
 		newTopicCommand,
 		newProduceCommand,
 		newConsumeCommand,
 		newDumpCommand,
+		newCheckCommand,
+		newConfigCommand,
 		newCompletionCommand,
 		newVersionCommand,
 	}

@@ -17,8 +17,8 @@ import (
 
 	"github.com/keeplog/keeplog/config"
 	"github.com/keeplog/keeplog/internal/node"
-	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/replication/quorum"
+	"github.com/keeplog/keeplog/vfs"
 )
 
 // exitStorage is EX_IOERR of sysexits.h: the disk failed, and going on would not be safe.
@@ -178,7 +178,7 @@ func (a *app) startError(cfg *config.Broker, err error) error {
 	e.code = "START_FAILED"
 	dir := cfg.LogDirs()[0]
 	switch {
-	case errors.Is(err, log.ErrLocked), errors.Is(err, quorum.ErrLocked):
+	case errors.Is(err, vfs.ErrLocked), errors.Is(err, quorum.ErrLocked):
 		e.why = "another process is serving this data directory"
 		e.try = "stop it, or give this one a directory of its own: keeplog serve --data-dir DIR"
 	case errors.Is(err, node.ErrForeign):

@@ -50,7 +50,7 @@ func (n *Node) dirOptions(path string) log.DirOptions {
 		FS: n.o.FS, Path: path, Logger: n.log, Codecs: n.codecs, Now: n.o.Now,
 		OnOffline: func(err error) { n.offline(path, err) },
 		Settings: log.Settings{
-			Reserve:                n.cfg.Int64("keeplog.disk.reserve.bytes"),
+			Reserve:                reserve(n.cfg.Int64("keeplog.disk.reserve.bytes")),
 			RecoveryThreads:        max(4, n.cfg.Int("num.recovery.threads.per.data.dir")),
 			RetentionCheckInterval: n.cfg.Duration("log.retention.check.interval.ms"),
 			ProducerExpiration:     n.cfg.Duration("producer.id.expiration.ms"),
@@ -59,6 +59,17 @@ func (n *Node) dirOptions(path string) log.DirOptions {
 			Seed:                   seed(),
 		},
 	}
+}
+
+// reserve turns the setting, where -1 asks for the default and 0 for none, into the data directory's terms.
+func reserve(bytes int64) int64 {
+	switch bytes {
+	case -1:
+		return 0
+	case 0:
+		return -1
+	}
+	return bytes
 }
 
 func seed() uint64 {

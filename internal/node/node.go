@@ -193,7 +193,11 @@ func (n *Node) settle(ctx context.Context) error {
 	for _, d := range n.dirs {
 		d.quarantineUnknown(img, n.log)
 	}
-	if lost := n.replicas.Missing(); len(lost) > 0 {
+	var lost []controller.PartitionRef
+	for _, id := range n.replicas.Missing() {
+		lost = append(lost, controller.PartitionRef{Topic: id.TopicID, Partition: id.Partition})
+	}
+	if len(lost) > 0 {
 		if err := n.control.ReportLost(ctx, n.cfg.NodeID(), n.epoch, lost); err != nil {
 			return fmt.Errorf("reporting lost data to the controller: %w", err)
 		}

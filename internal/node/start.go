@@ -129,13 +129,6 @@ func (n *Node) serverOptions() server.Options {
 	for _, b := range n.bound {
 		byAddress[b.Address()] = b.net
 	}
-	limits := map[string]int{}
-	for _, l := range n.cfg.List("max.connections.per.ip.overrides") {
-		host, _, err := net.SplitHostPort(l)
-		if err == nil {
-			limits[host] = n.cfg.ConnectionLimit(host)
-		}
-	}
 	idle := n.cfg.Duration("connections.max.idle.ms")
 	if idle == config.Forever {
 		idle = -1
@@ -144,7 +137,8 @@ func (n *Node) serverOptions() server.Options {
 		Handler: n.api, Logger: n.log,
 		Listen:   func(addr string) (net.Listener, error) { return byAddress[addr], nil },
 		MaxFrame: n.cfg.Int("socket.request.max.bytes"), MaxOther: n.cfg.Int("keeplog.request.max.bytes"),
-		Budget: n.cfg.Int64("keeplog.memory.max.bytes"), MaxConns: n.cfg.Int("max.connections"), MaxPerIP: n.cfg.Int("max.connections.per.ip"),
-		PerIP: limits, Idle: idle,
+		Budget: n.cfg.Int64("keeplog.memory.max.bytes"), Idle: idle,
+		MaxConns: func() int { return n.settings.Live().Int("max.connections") },
+		MaxPerIP: func(ip string) int { return n.settings.Live().ConnectionLimit(ip) },
 	}
 }
