@@ -183,7 +183,7 @@ func saramaRead(t *testing.T, topic string, from position, end int64) (out []mes
 func kafkaGoWrite(t *testing.T, topic, codec string, ms []message) {
 	t.Helper()
 	w := &kafkago.Writer{
-		Addr: kafkago.TCP(addr), Topic: topic, RequiredAcks: kafkago.RequireAll, BatchTimeout: 5 * time.Millisecond, BatchSize: 100,
+		Addr: kafkago.TCP(addr), Transport: &kafkago.Transport{}, Topic: topic, RequiredAcks: kafkago.RequireAll, BatchTimeout: 5 * time.Millisecond, BatchSize: 100,
 		Compression: map[string]kafkago.Compression{"gzip": kafkago.Gzip, "snappy": kafkago.Snappy, "lz4": kafkago.Lz4, "zstd": kafkago.Zstd}[codec],
 	}
 	defer w.Close()

@@ -138,7 +138,7 @@ func createTopic(t *testing.T, addr string) {
 func newLoad(t *testing.T, addr string, id int) *load {
 	t.Helper()
 	c, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(32<<10),
-		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.MaxProduceRequestsInflightPerBroker(5), kgo.ProducerLinger(0),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.ProducerLinger(0),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond }), kgo.MaxBufferedRecords(5000),
 		kgo.RecordDeliveryTimeout(0), kgo.UnknownTopicRetries(-1), kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
