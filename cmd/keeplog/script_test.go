@@ -48,8 +48,12 @@ func TestScripts(t *testing.T) {
 			"await": scriptAwait,
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "serve" { // a broker that judges as Kafka does, not the small fake
-				return hasServe() || os.Getenv("KEEPLOG_SCRIPT_BROKERS") != "", nil
+			given := os.Getenv("KEEPLOG_SCRIPT_BROKERS") != ""
+			switch cond {
+			case "serve": // a broker that judges as Kafka does, not the small fake
+				return hasServe() || given, nil
+			case "restart": // a broker that stopbroker stops
+				return hasServe() && !given, nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
