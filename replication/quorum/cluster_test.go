@@ -217,7 +217,7 @@ func hostile(t *testing.T, fastPath bool) (wrong int) {
 	defer evil.Close()
 	var resp raft.AppendEntriesResponse
 	req := &raft.AppendEntriesRequest{
-		RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(other), Addr: []byte(other)}, Term: led + 1, Leader: []byte(other),
+		RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(other), Addr: []byte(other)}, Term: led + 1,
 	}
 	if err := evil.AppendEntries(serverID(int32(at+1)), raft.ServerAddress(serverID(int32(at+1))), req, &resp); err != nil {
 		t.Fatal(err)

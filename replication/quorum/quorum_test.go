@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -339,3 +340,6 @@ func TestSnapshots(t *testing.T) {
 	}
 	n.close()
 }
+
+// newTestLogger writes to the test's log.
+func newTestLogger(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
