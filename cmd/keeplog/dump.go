@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keeplog/keeplog/internal/dump"
+	"github.com/keeplog/keeplog/record"
 	"github.com/keeplog/keeplog/vfs"
 )
 
@@ -108,12 +109,45 @@ func (a *app) dumpBound(flag, s string) (dump.Bound, error) {
 }
 
 func (a *app) dumpSink(f dumpFlags, o dump.Options, paths []string) (dump.Sink, error) {
-	if format, ok := dump.ParseFormat(a.flags.output); ok {
+	if format, ok := dump.ParseFormat(a.flags.output); ok && f.format == "" {
 		return dump.NewData(a.out, dump.DataOptions{Format: format, Values: f.values, Hex: f.hex}), nil
+	}
+	if f.format != "" {
+		p, err := a.newPrinter(&consumeFlags{format: f.format, hex: f.hex})
+		return &formatSink{app: a, printer: p, part: &part{}}, err
 	}
 	single := len(paths) == 1 && dump.IsFile(o.FS, paths[0])
 	return dump.NewText(a.out, dump.TextOptions{Paths: !single, Summary: o.Summary, Values: f.values, Hex: f.hex, Total: !single}), nil
 }
+
+// formatSink prints the records of applications as consume does, and problems on stderr.
+type formatSink struct {
+	app     *app
+	printer *printer
+	part    *part
+}
+
+func (s *formatSink) Put(i dump.Item) error {
+	switch x := i.(type) {
+	case *dump.FileStart:
+		s.part.topic, s.part.partition, _ = dump.PartitionOf(x.Path)
+	case *dump.Problem:
+		if x.Severity != dump.Note {
+			s.app.say("%s: %s", x.File, x.Text)
+		}
+	case *dump.Record:
+		if x.Marker != nil {
+			return nil
+		}
+		s.printer.print(s.part, &record.Record{Offset: x.Offset, Timestamp: x.Timestamp, Key: x.Key, Value: x.Value, Headers: x.Headers})
+		if len(s.printer.buf) >= printBuffer {
+			return s.printer.flush()
+		}
+	}
+	return nil
+}
+
+func (s *formatSink) Close() error { return s.printer.flush() }
 
 // dumpResult turns what was counted into the exit code.
 func (a *app) dumpResult(total dump.Total, err error) error {

@@ -47,7 +47,6 @@ func (d *Dump) content(f *file, p *partition) {
 func (f *file) list() {
 	size := map[string]int64{TypeIndex: offsetEntrySize, TypeTimeIndex: timeEntrySize, TypeTxnIndex: abortEntrySize}[f.name.typ]
 	var w window
-	w.buf = make([]byte, 64<<10)
 	w.reset(f, f.size)
 	for at := int64(0); at+size <= f.size && !f.d.stopped(); at += size {
 		b, err := w.view(at, int(size))
@@ -88,7 +87,6 @@ func (f *file) snapshot(p *partition) {
 		return
 	}
 	var w window
-	w.buf = make([]byte, 64<<10)
 	w.reset(f, f.size)
 	head, err := w.view(0, snapshotHead)
 	if err != nil || len(head) < snapshotHead {
@@ -107,7 +105,7 @@ func (f *file) snapshot(p *partition) {
 	}
 	sum := uint32(0)
 	for at := int64(6); at < f.size; {
-		b, err := w.view(at, int(min(int64(len(w.buf)), f.size-at)))
+		b, err := w.view(at, int(min(windowSize, f.size-at)))
 		if err != nil || len(b) == 0 {
 			f.damage(at, f.size, "cannot be read: %v", err)
 			return
@@ -149,7 +147,7 @@ func (f *file) snapshotEntry(p *partition, at int64, b []byte, intact bool) {
 	}
 	st, ok := p.producers[id]
 	if ok && !st.marker && st.last < f.name.base && st.last >= p.gap && (st.last != last || st.seq != seq || st.epoch != epoch) {
-		f.damage(at, at+snapshotEntry, "producer %d: last batch has epoch %d, sequence %d, offset %d here and epoch %d, sequence %d, offset %d in the log", id, epoch, seq, last, st.epoch, st.seq, st.last)
+		f.judge(p.stable.promised(f.name.base-1), extent{at, at + snapshotEntry}, fmt.Sprintf("producer %d: last batch has epoch %d, sequence %d, offset %d here and epoch %d, sequence %d, offset %d in the log", id, epoch, seq, last, st.epoch, st.seq, st.last))
 	}
 }
 

@@ -60,6 +60,7 @@ type Dump struct {
 	total   Total
 	err     error // of the sink or the context: the dump is over
 	data    map[string]*dataDir
+	raft    map[string]*inspection
 	topics  map[string][16]byte // ids by topic, from the metadata; nil when it is not known
 	// problems of Damage that Repair can mend, kept only for it
 	keep func(Problem)
@@ -76,11 +77,12 @@ func newDump(ctx context.Context, o Options, sink Sink) *Dump {
 	if o.Codecs == nil {
 		o.Codecs = record.NewCodecs()
 	}
-	return &Dump{o: o, ctx: ctx, sink: sink, codecs: o.Codecs, data: map[string]*dataDir{}}
+	return &Dump{o: o, ctx: ctx, sink: sink, codecs: o.Codecs, data: map[string]*dataDir{}, raft: map[string]*inspection{}}
 }
 
 func (d *Dump) run(paths []string) (Total, error) {
 	var missing []error
+	defer d.closeRaft()
 	for _, p := range paths {
 		if err := d.path(p); err != nil {
 			missing = append(missing, err)
@@ -195,13 +197,19 @@ func (f *file) unsupported(from, to int64, format string, args ...any) {
 	f.report(Problem{Severity: Unsupported, Position: from, End: to, First: -1, Last: -1, Text: fmt.Sprintf(format, args...)})
 }
 
-// judge is damage where the bytes were promised, else a note with the reason.
-func (f *file) judge(promised bool, from, to int64, format string, args ...any) {
+// extent is a range of bytes, to exclusive.
+type extent struct{ from, to int64 }
+
+// nowhere is the file as a whole.
+var nowhere = extent{-1, -1}
+
+// judge is damage where the bytes were promised, else a note: above the stable mark the server trusts no index.
+func (f *file) judge(promised bool, at extent, text string) {
 	if promised {
-		f.damage(from, to, format, args...)
+		f.damage(at.from, at.to, "%s", text)
 		return
 	}
-	f.note(from, to, "%s; above the stable mark, the next start rebuilds it", fmt.Sprintf(format, args...))
+	f.note(at.from, at.to, "%s; the next start makes it anew", text)
 }
 
 // report counts a problem and passes it on.

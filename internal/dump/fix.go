@@ -11,6 +11,8 @@ const (
 	fixBatch
 	// fixRemove takes the file away: the server makes it anew from the log.
 	fixRemove
+	// fixTopicID writes partition.metadata anew.
+	fixTopicID
 )
 
 // fix is what Repair does about a problem.
@@ -19,4 +21,5 @@ type fix struct {
 	pos, end    int64
 	first, last record.Offset
 	epoch       record.Epoch
+	id          [16]byte
 }

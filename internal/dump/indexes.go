@@ -56,7 +56,7 @@ type entries struct {
 
 func newEntries(f *file, size int64) entries {
 	e := entries{f: f, size: size, trusted: -1}
-	e.win.buf = make([]byte, 64<<10)
+	e.win.buf = make([]byte, min(64<<10, max(f.size, 64)))
 	e.win.reset(f, f.size)
 	return e
 }
@@ -121,7 +121,7 @@ func (e *entries) tail() {
 	}
 	sealed := e.sealed()
 	for pos := at; pos < e.f.size; {
-		b, err := e.win.view(pos, len(e.win.buf))
+		b, err := e.win.view(pos, 4<<10)
 		if err != nil || len(b) == 0 {
 			return
 		}
@@ -139,7 +139,7 @@ func (e *entries) tail() {
 // tell reports what was held back.
 func (e *entries) tell() {
 	for _, h := range e.held {
-		e.f.judge(h.promised, h.from, h.to, "%s", h.text)
+		e.f.judge(h.promised, extent{h.from, h.to}, h.text)
 	}
 	if e.dropped > 0 {
 		e.f.note(-1, -1, "%d more problems like these", e.dropped)
@@ -175,8 +175,9 @@ func (c *offsetCheck) batch(p place) {
 			c.wrong(offset, "points to no batch", pos)
 		} else if offset != p.last {
 			c.wrong(offset, "does not agree with the log, which has offset "+decimal(int64(p.last))+" there", pos)
+		} else {
+			c.prevOffset, c.prevPos = offset, pos
 		}
-		c.prevOffset, c.prevPos = max(c.prevOffset, offset), max(c.prevPos, pos)
 		c.n++
 	}
 }
@@ -238,9 +239,10 @@ func (c *timeCheck) batch(p place) {
 			c.wrong(ts, offset, "names an offset that the log does not have")
 		} else if ts != p.time || ts < p.maxTime {
 			c.wrong(ts, offset, "does not agree with the log, where the largest timestamp up to there is "+decimal(p.maxTime)+" and the batch has "+decimal(p.time))
+		} else {
+			c.late = c.prevOffset
+			c.prevTime, c.prevOffset = ts, offset
 		}
-		c.late = c.prevOffset
-		c.prevTime, c.prevOffset = max(c.prevTime, ts), max(c.prevOffset, offset)
 		c.n++
 	}
 }
@@ -283,8 +285,9 @@ type abortMarker struct {
 type abortCheck struct {
 	entries
 	prevLast record.Offset
-	// missing is told with the segment when there is no index file at all.
+	// segment is told when there is no index file at all; indexed says that it has an offset index, so that the server will not rebuild it.
 	segment *file
+	indexed bool
 }
 
 type abortEntry struct {
@@ -333,7 +336,7 @@ func (c *abortCheck) abort(m abortMarker) {
 	}
 	text := "the aborted transaction of producer " + decimal(int64(m.producer)) + ", offsets " + decimal(int64(m.start)) + ".." + decimal(int64(m.offset)) + ", is not in the transaction index"
 	if c.f == nil {
-		c.segment.damage(m.pos, -1, "%s", text)
+		c.segment.judge(c.indexed, extent{m.pos, -1}, text)
 		return
 	}
 	c.hold(!c.last || c.stable.promised(m.offset), -1, -1, text)

@@ -74,27 +74,32 @@ type FileEnd struct {
 
 // Batch is a batch header and what became of its check.
 type Batch struct {
-	File        string               `json:"file"`
-	Position    record.Position      `json:"position"`
-	Size        int                  `json:"size"`
-	Base        record.Offset        `json:"base_offset"`
-	Last        record.Offset        `json:"last_offset"`
-	Count       int32                `json:"count"`
-	Codec       string               `json:"codec"`
-	Epoch       record.Epoch         `json:"leader_epoch"`
-	TimeType    string               `json:"timestamp_type"`
-	BaseTime    int64                `json:"base_timestamp"`
-	MaxTime     int64                `json:"max_timestamp"`
-	Horizon     *int64               `json:"delete_horizon,omitempty"`
-	ProducerID  record.ProducerID    `json:"producer_id"`
-	ProdEpoch   record.ProducerEpoch `json:"producer_epoch"`
-	BaseSeq     record.Sequence      `json:"base_sequence"`
-	LastSeq     record.Sequence      `json:"last_sequence"`
-	Txn         bool                 `json:"transactional"`
-	Control     bool                 `json:"control"`
-	CRC         uint32               `json:"crc"`
-	CRCComputed *uint32              `json:"crc_computed,omitempty"`
-	OK          bool                 `json:"ok"`
+	File     string          `json:"file"`
+	Position record.Position `json:"position"`
+	Size     int             `json:"size"`
+	Base     record.Offset   `json:"base_offset"`
+	Last     record.Offset   `json:"last_offset"`
+	Count    int32           `json:"count"`
+	Codec    string          `json:"codec"`
+	Epoch    record.Epoch    `json:"leader_epoch"`
+	TimeType string          `json:"timestamp_type"`
+	BaseTime int64           `json:"base_timestamp"`
+	MaxTime  int64           `json:"max_timestamp"`
+	Horizon  *int64          `json:"delete_horizon,omitempty"`
+	Producer
+	Txn         bool    `json:"transactional"`
+	Control     bool    `json:"control"`
+	CRC         uint32  `json:"crc"`
+	CRCComputed *uint32 `json:"crc_computed,omitempty"`
+	OK          bool    `json:"ok"`
+}
+
+// Producer is who made a batch; −1 everywhere where nobody said so.
+type Producer struct {
+	ProducerID record.ProducerID    `json:"producer_id"`
+	ProdEpoch  record.ProducerEpoch `json:"producer_epoch"`
+	BaseSeq    record.Sequence      `json:"base_sequence"`
+	LastSeq    record.Sequence      `json:"last_sequence"`
 }
 
 // Record is one record of a batch.

@@ -234,7 +234,7 @@ func (p *partition) checks(f *file, indexes []int) (segmentChecks, []*file) {
 		}
 	}
 	if checks.aborted == nil {
-		checks.aborted = &abortCheck{segment: f, prevLast: -1}
+		checks.aborted = &abortCheck{prevLast: -1, segment: f, indexed: checks.offsets != nil}
 	}
 	return checks, files
 }

@@ -295,8 +295,9 @@ func batchItem(path string, pos int64, b record.Batch, size int) *Batch {
 	item := &Batch{
 		File: path, Position: record.Position(pos), Size: size, Base: b.BaseOffset(), Last: b.LastOffset(), Count: b.Count(),
 		Codec: b.Codec().String(), Epoch: b.PartitionLeaderEpoch(), TimeType: b.TimestampType().String(), BaseTime: b.BaseTimestamp(),
-		MaxTime: b.MaxTimestamp(), ProducerID: b.ProducerID(), ProdEpoch: b.ProducerEpoch(), BaseSeq: b.BaseSequence(),
-		LastSeq: b.LastSequence(), Txn: b.Transactional(), Control: b.Control(), CRC: b.CRC(),
+		MaxTime:  b.MaxTimestamp(),
+		Producer: Producer{ProducerID: b.ProducerID(), ProdEpoch: b.ProducerEpoch(), BaseSeq: b.BaseSequence(), LastSeq: b.LastSequence()},
+		Txn:      b.Transactional(), Control: b.Control(), CRC: b.CRC(),
 	}
 	if ms, ok := b.DeleteHorizon(); ok {
 		item.Horizon, item.BaseTime = &ms, -1

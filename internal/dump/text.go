@@ -55,6 +55,9 @@ func (t *Text) Put(i Item) error {
 		if p, ok := i.(*Problem); ok && (p.Severity != Note || t.o.Notes) {
 			t.flushLine(t.problem(p))
 		}
+		if x, ok := i.(*Total); ok && t.o.Total {
+			t.flushLine(t.total(x))
+		}
 		return t.err
 	}
 	switch x := i.(type) {
@@ -288,6 +291,12 @@ func (t *Text) value(b []byte, name string, v any) []byte {
 			b = t.value(append(append(b, f.Name...), '='), f.Name, f.Value)
 		}
 		return append(b, '}')
+	case []string:
+		all := make([]any, len(x))
+		for i := range x {
+			all[i] = x[i]
+		}
+		return t.value(b, name, all)
 	case map[string]any:
 		e := &Entry{}
 		for _, k := range slices.Sorted(maps.Keys(x)) {

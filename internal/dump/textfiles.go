@@ -174,6 +174,10 @@ func (f *file) topicID(p *partition) {
 		return
 	}
 	id, err := parseTopicID([]byte(text))
+	if err != nil && !errors.Is(err, errVersion) && p != nil {
+		f.report(Problem{Severity: Damage, Position: -1, End: -1, First: -1, Last: -1, Text: err.Error(), fix: p.topicIDFix()})
+		return
+	}
 	if err != nil {
 		f.wrongText(err)
 		return
@@ -183,9 +187,18 @@ func (f *file) topicID(p *partition) {
 	if p == nil || p.state != "" || p.d.topics == nil {
 		return
 	}
-	if want, ok := p.d.topics[p.topic]; ok && want != id {
+	if want, ok := p.d.topics[p.topic]; ok && want != id { // the server sets such a directory aside
 		f.damage(-1, -1, "topic id %s, the metadata says that topic %s has %s", name, p.topic, base64.RawURLEncoding.EncodeToString(want[:]))
 	}
+}
+
+// topicIDFix writes the file anew where the metadata knows the topic.
+func (p *partition) topicIDFix() fix {
+	id, ok := p.d.topics[p.topic]
+	if !ok || p.state != "" {
+		return fix{}
+	}
+	return fix{what: fixTopicID, id: id}
 }
 
 // properties dumps meta.properties.

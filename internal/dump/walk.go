@@ -75,6 +75,7 @@ func (d *Dump) directory(dir string) error {
 		return d.wholePartition(dir)
 	}
 	known := data != nil
+	d.learnTopics(dir)
 	for _, e := range list {
 		if d.stopped() {
 			return nil
@@ -252,4 +253,10 @@ func IsDataDir(files vfs.FS, path string) bool {
 func IsFile(files vfs.FS, path string) bool {
 	info, err := files.Stat(path)
 	return err == nil && !info.IsDir()
+}
+
+// PartitionOf says which partition a file belongs to, by the name of its directory.
+func PartitionOf(path string) (topic string, partition int32, ok bool) {
+	topic, partition, _, ok = partitionName(filepath.Dir(path))
+	return topic, partition, ok
 }

@@ -24,8 +24,8 @@ type window struct {
 }
 
 func (w *window) reset(r io.ReaderAt, size int64) {
-	if w.buf == nil {
-		w.buf = make([]byte, windowSize)
+	if need := int(min(windowSize, max(size, 4<<10))); len(w.buf) < need {
+		w.buf = make([]byte, need)
 	}
 	w.r, w.size, w.at, w.have = r, size, 0, nil
 }
