@@ -133,12 +133,14 @@ func (c *client) wantClosed() {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	limit, tick := time.After(5*time.Second), time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for !ok() {
-		if time.Now().After(deadline) {
+		select {
+		case <-tick.C:
+		case <-limit:
 			t.Fatal("not within 5 s: " + what)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -358,7 +360,7 @@ func TestWaitingConnectionIsNotIdle(t *testing.T) {
 	c := dial(t, addr)
 	c.send(frame(0, "x"))
 	call := <-calls
-	time.Sleep(120 * time.Millisecond) // three times the limit
+	<-time.After(120 * time.Millisecond) // three times the limit
 	echo(call)
 	c.want("x")
 }

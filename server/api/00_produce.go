@@ -1,7 +1,9 @@
 package api
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -108,6 +110,11 @@ func (a *API) producePartition(c *Call, t *metadata.Topic, p *kmsg.ProduceReques
 		fail(errUnknownTopic)
 		return
 	}
+	records, err := oneBatch(p.Records)
+	if err != nil {
+		fail(err)
+		return
+	}
 	r, err := a.o.Replicas.Partition(t.ID, p.Partition)
 	if err != nil {
 		part.leader = isr.Leadership{Leader: t.Partitions[p.Partition].Leader, Epoch: record.Epoch(t.Partitions[p.Partition].LeaderEpoch)}
@@ -116,9 +123,57 @@ func (a *API) producePartition(c *Call, t *metadata.Topic, p *kmsg.ProduceReques
 	}
 	part.part = r
 	r.Produce(isr.ProduceRequest{
-		Records: p.Records, Acks: c.produce.req.Acks, NowMs: c.produce.now, NoZstd: c.Version < 7,
+		Records: records, Acks: c.produce.req.Acks, NowMs: c.produce.now, NoZstd: c.Version < 7,
 		Timeout: time.Duration(max(c.produce.req.TimeoutMillis, 0)) * time.Millisecond,
 	}, part.done)
+}
+
+// oneBatch wants exactly one batch of the current format and cuts off what follows it that is not a batch, as Kafka does.
+func oneBatch(b []byte) ([]byte, error) {
+	n, err := batchSize(b)
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, fmt.Errorf("%w: none", errNotOneBatch)
+	}
+	if magic := b[batchMagicAt]; magic != 2 {
+		return nil, fmt.Errorf("%w: one of format %d", errNotOneBatch, magic)
+	}
+	switch more, err := batchSize(b[n:]); {
+	case err != nil:
+		return nil, err
+	case more > 0:
+		return nil, fmt.Errorf("%w: several", errNotOneBatch)
+	}
+	return b[:n:n], nil
+}
+
+const (
+	batchOverhead   = 12 // base offset and length, which the length does not count
+	batchMagicAt    = 16
+	smallestOfBatch = 14 // length of the smallest record of any format
+)
+
+// batchSize is the size in bytes of the batch at the start of b, 0 when there is no whole one.
+func batchSize(b []byte) (int, error) {
+	if len(b) < batchOverhead {
+		return 0, nil
+	}
+	n := int(int32(binary.BigEndian.Uint32(b[8:])))
+	if n < smallestOfBatch {
+		return 0, fmt.Errorf("%w: length %d", errBatchFrame, n)
+	}
+	if len(b) <= batchMagicAt {
+		return 0, nil
+	}
+	if magic := int8(b[batchMagicAt]); magic < 0 || magic > 2 {
+		return 0, fmt.Errorf("%w: format %d", errBatchFrame, magic)
+	}
+	if n += batchOverhead; n > len(b) {
+		return 0, nil
+	}
+	return n, nil
 }
 
 // misplaced turns "no such replica here" into the error for a partition that exists elsewhere, or is not open here yet.
@@ -192,10 +247,12 @@ func (a *API) produceResult(c *Call, part *producePart, p *kmsg.ProduceResponseT
 			p.LogStartOffset = int64(e.LogStart)
 		}
 	}
+	if errors.Is(r.Err, errBatchFrame) && c.Version >= 8 {
+		p.ErrorMessage = text(r.Err.Error())
+	}
 	var each *record.RecordErrors
 	if errors.As(r.Err, &each) && c.Version >= 8 {
-		text := r.Err.Error()
-		p.ErrorMessage = &text
+		p.ErrorMessage = text(r.Err.Error())
 		for _, e := range each.Records {
 			cause := e.Cause.Error()
 			p.ErrorRecords = append(p.ErrorRecords, kmsg.ProduceResponseTopicPartitionErrorRecord{RelativeOffset: e.Index, ErrorMessage: &cause})

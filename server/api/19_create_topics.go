@@ -16,7 +16,11 @@ import (
 func (a *API) createTopics(c *Call, req *kmsg.CreateTopicsRequest) {
 	ctx, cancel := withTimeout(c, req.TimeoutMillis)
 	defer cancel()
-	made, err := a.o.Controller.CreateTopics(ctx, createRequest(req))
+	var made []controller.CreatedTopic
+	err := ctx.Err() // no time at all: nothing is made, as in Kafka
+	if err == nil {
+		made, err = a.o.Controller.CreateTopics(ctx, createRequest(req))
+	}
 	if err != nil {
 		made = made[:0]
 		for i := range req.Topics {

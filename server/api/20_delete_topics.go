@@ -38,7 +38,11 @@ func (a *API) deleteTopics(c *Call, req *kmsg.DeleteTopicsRequest) {
 		resp.Topics = append(resp.Topics, r)
 	}
 	if len(refs) > 0 {
-		gone, err := a.o.Controller.DeleteTopics(ctx, refs)
+		var gone []controller.DeletedTopic
+		err := ctx.Err()
+		if err == nil {
+			gone, err = a.o.Controller.DeleteTopics(ctx, refs)
+		}
 		for i, place := range at {
 			r := &resp.Topics[place]
 			if err != nil {

@@ -19,7 +19,11 @@ func (a *API) createPartitions(c *Call, req *kmsg.CreatePartitionsRequest) {
 		}
 		r.Topics = append(r.Topics, g)
 	}
-	grown, err := a.o.Controller.CreatePartitions(ctx, r)
+	var grown []controller.GrownTopic
+	err := ctx.Err()
+	if err == nil {
+		grown, err = a.o.Controller.CreatePartitions(ctx, r)
+	}
 	if err != nil {
 		grown = grown[:0]
 		for i := range req.Topics {

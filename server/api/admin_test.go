@@ -442,6 +442,9 @@ func TestCreateTopics(t *testing.T) {
 		}
 		w.refuse = controller.ErrNotController
 		equal(t, "refused", ask[*kmsg.CreateTopicsResponse](w, r, v).Topics[1].ErrorCode, 41)
+		r.TimeoutMillis = 0
+		late := ask[*kmsg.CreateTopicsResponse](w, r, v).Topics[1]
+		equal(t, "no time", fmt.Sprint(late.ErrorCode, late.ErrorMessage == nil), "7 true")
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/keeplog/keeplog/protocol"
 )
 
-// Options are what an API works with. All are needed.
+// Options are what an API works with. All but Loggers are needed.
 type Options struct {
 	NodeID     int32
 	Images     Images
@@ -36,6 +36,9 @@ type API struct {
 // New makes an API. Close ends its timer goroutine.
 func New(o Options) *API {
 	a := &API{o: o, log: o.Logger}
+	if a.o.Loggers == nil {
+		a.o.Loggers = noLoggers{}
+	}
 	a.protocol, a.rows = newTables()
 	a.sessions = newSessionCache(o.Settings.Static().Int("max.incremental.fetch.session.cache.slots"))
 	a.purgatory = newPurgatory()

@@ -63,6 +63,8 @@ const (
 var (
 	errUnknownTopicID = errors.New("api: no topic of that id")
 	errUnknownTopic   = errors.New("api: no topic of that name")
+	errNotOneBatch    = errors.New("exactly one record batch is wanted")
+	errBatchFrame     = errors.New("corrupt record batch")
 )
 
 // codes maps sentinels to error codes; the first match counts.
@@ -72,6 +74,8 @@ var codes = []struct {
 }{
 	{errUnknownTopicID, codeUnknownTopicID},
 	{errUnknownTopic, codeUnknownTopicOrPartition},
+	{errNotOneBatch, codeInvalidRecord},
+	{errBatchFrame, codeCorruptMessage},
 
 	{isr.ErrUnknownPartition, codeUnknownTopicOrPartition},
 	{isr.ErrInconsistentTopicID, codeInconsistentTopicID},

@@ -17,6 +17,13 @@ type Loggers interface {
 	Levels() map[string]string
 }
 
+// noLoggers stands for a process whose loggers cannot be changed.
+type noLoggers struct{}
+
+func (noLoggers) Has(string) bool           { return false }
+func (noLoggers) SetLevel(string, string)   {}
+func (noLoggers) Levels() map[string]string { return nil }
+
 // describeLoggers lists the levels of the loggers asked for, all of them where names is nil.
 func (a *API) describeLoggers(names []string) []config.Entry {
 	var l []config.Entry

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"testing"
 
@@ -20,11 +22,65 @@ func to(topic string, id metadata.TopicID, acks int16, parts ...int32) *kmsg.Pro
 	t.Topic, t.TopicID = topic, id
 	for _, n := range parts {
 		p := kmsg.NewProduceRequestTopicPartition()
-		p.Partition, p.Records = n, fmt.Appendf(nil, "batch for %d", n)
+		p.Partition, p.Records = n, framed(fmt.Sprintf("batch for %d", n))
 		t.Partitions = append(t.Partitions, p)
 	}
 	r.Topics = append(r.Topics, t)
 	return r
+}
+
+// framed is a batch by its length and format number only.
+func framed(payload string) []byte {
+	b := make([]byte, 17, 17+len(payload))
+	binary.BigEndian.PutUint32(b[8:], uint32(5+len(payload)))
+	b[16] = 2
+	return append(b, payload...)
+}
+
+func TestProduceWantsOneBatch(t *testing.T) {
+	w := newWorld(t)
+	id := w.topic("t", 1)
+	w.part(id, 0).start = 3 // never told for these
+	good := framed("a payload of some length")
+	change := func(at int, x byte) []byte {
+		b := bytes.Clone(good)
+		b[at] = x
+		return b
+	}
+	for _, c := range []struct {
+		name    string
+		records []byte
+		code    int16
+		message bool
+	}{
+		{"good", good, 0, false},
+		{"null", nil, 87, false},
+		{"empty", []byte{}, 87, false},
+		{"1 byte", good[:1], 87, false},
+		{"cut in the header", good[:16], 87, false},
+		{"cut", good[:len(good)-1], 87, false},
+		{"format 0", change(16, 0), 87, false},
+		{"format 1", change(16, 1), 87, false},
+		{"format 3", change(16, 3), 2, true},
+		{"format 255", change(16, 255), 2, true},
+		{"negative length", change(8, 0xff), 2, true},
+		{"length too long", change(9, 1), 87, false},
+		{"two", append(bytes.Clone(good), good...), 87, false},
+		{"a little more", append(bytes.Clone(good), 1, 2, 3, 4, 5), 0, false},
+		{"more that is no batch", append(bytes.Clone(good), make([]byte, 20)...), 2, true},
+	} {
+		r := to("t", id, -1, 0)
+		r.Topics[0].Partitions[0].Records = c.records
+		p := ask[*kmsg.ProduceResponse](w, r, 9).Topics[0].Partitions[0]
+		equal(t, c.name, p.ErrorCode, c.code)
+		equal(t, c.name+": message", p.ErrorMessage != nil, c.message)
+		if c.code != 0 {
+			equal(t, c.name+": log start", p.LogStartOffset, -1)
+		}
+	}
+	for _, b := range w.part(id, 0).batches {
+		equal(t, "what was written", string(b), string(good))
+	}
 }
 
 func TestProduce(t *testing.T) {
