@@ -83,6 +83,8 @@ func (q *Quorum) propose(ctx context.Context, id metadata.Lane, g metadata.Group
 	select {
 	case <-p.done:
 		return p.applied, p.err
+	case <-q.gone:
+		return p.afterEnd()
 	case <-ctx.Done():
 	}
 	if p.state.CompareAndSwap(waiting, givenUp) {
@@ -93,6 +95,16 @@ func (q *Quorum) propose(ctx context.Context, id metadata.Lane, g metadata.Group
 		return p.applied, p.err
 	default:
 		return Applied{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, context.Cause(ctx))
+	}
+}
+
+// afterEnd is the answer when Raft has shut down and nobody may be left to give one.
+func (p *proposal) afterEnd() (Applied, error) {
+	select {
+	case <-p.done:
+		return p.applied, p.err
+	default:
+		return Applied{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, ErrClosed)
 	}
 }
 

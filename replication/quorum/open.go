@@ -27,7 +27,7 @@ func Open(o Options) (*Quorum, error) {
 		o.Voters, o.Bootstrap = []Voter{{o.Node, o.Directory}}, true
 	}
 	o.Timing = o.Timing.withDefaults(len(o.Voters))
-	q := &Quorum{o: o, notify: make(chan bool, 16), changed: make(chan struct{})}
+	q := &Quorum{o: o, notify: make(chan bool, 16), changed: make(chan struct{}), gone: make(chan struct{})}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.epoch.Store(metadata.NoEpoch)
 	if err := q.open(); err != nil {
@@ -148,10 +148,10 @@ func (q *Quorum) start(transport raft.Transport) error {
 	}
 	for i := range q.lanes {
 		q.lanes[i] = newLane(q, metadata.Lane(i))
-		q.work.Go(q.lanes[i].run)
+		q.inFlight.Go(q.lanes[i].run)
 	}
-	q.work.Go(q.leadership)
-	q.work.Go(q.snapshotLoop)
+	q.inFlight.Go(q.leadership)
+	q.inFlight.Go(q.snapshotLoop)
 	q.work.Go(q.watchdog)
 	return nil
 }

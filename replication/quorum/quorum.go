@@ -145,9 +145,11 @@ type Quorum struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	work   sync.WaitGroup
-	closed atomic.Bool
-	failed sync.Once
+	// inFlight are the goroutines that wait for Raft, work the others; gone is closed when Raft has shut down.
+	inFlight, work sync.WaitGroup
+	gone           chan struct{}
+	closed         atomic.Bool
+	failed         sync.Once
 }
 
 // Applied is what became of a proposal.
@@ -245,13 +247,31 @@ func (q *Quorum) Snapshot() error {
 	return err
 }
 
-// Close stops this member. Proposals under way end with ErrUnknownOutcome, waiting ones with ErrClosed.
+// closePatience bounds the wait for what is in flight when the quorum closes. Without a quorum Raft gives it up after the
+// lease; only a disk that hangs takes longer.
+const closePatience = 5 * time.Second
+
+// Close stops this member: what is in flight is seen through, what waits ends with ErrClosed.
 func (q *Quorum) Close() error {
 	if q.closed.Swap(true) {
 		return nil
 	}
 	q.cancel()
+	// The library may never answer for an entry that it was applying when it shut down, so the entry comes first.
+	drained := make(chan struct{})
+	go func() {
+		q.inFlight.Wait()
+		close(drained)
+	}()
+	patience := time.NewTimer(closePatience)
+	defer patience.Stop()
+	select {
+	case <-drained:
+	case <-patience.C:
+		q.o.Logger.Error("the metadata log closes with an entry in flight", "dir", q.o.Dir)
+	}
 	err := q.raft.Shutdown().Error()
+	close(q.gone)
 	q.work.Wait()
 	return errors.Join(err, q.store.close())
 }
