@@ -108,12 +108,12 @@ func (x *explorer) at(w *world, name, point string) {
 	promises := w.promises(false)
 	for _, p := range x.choose(w.disk.Policies()) {
 		seed := x.rng.Uint64()
-		x.state(w, w.disk.Fork(p, seed), attempt{name: name, point: point, policy: p.String(), seed: seed, promises: promises})
+		x.state(w, w.disk.Fork(p, seed), attempt{name: name, point: point, policy: p.String(), seed: seed, promises: promises, power: promises})
 		if x.done() {
 			return
 		}
 	}
-	x.state(w, w.disk.ForkKilled(), attempt{name: name, point: point, policy: "killed", killed: true, promises: w.promises(true)})
+	x.state(w, w.disk.ForkKilled(), attempt{name: name, point: point, policy: "killed", killed: true, promises: w.promises(true), power: promises})
 }
 
 // choose takes all policies, or where there are many the telling ones and a sample.
@@ -144,6 +144,7 @@ type attempt struct {
 	seed                uint64
 	killed              bool
 	promises            map[*part]promise
+	power               map[*part]promise // what a power loss from here on must leave
 }
 
 // state checks one crash state, unless an equal one was checked.
@@ -220,17 +221,13 @@ func (x *explorer) again(w *world, disk *vfs.CrashFS, a attempt) {
 		if e.Phase != vfs.Before || failed || x.done() {
 			return
 		}
-		promises := r.published(a.promises)
-		for p, o := range promises {
-			o.exact = -1
-			promises[p] = o
-		}
+		power, killed := r.published(a.power), r.published(a.promises)
 		few := x.choose(disk.Policies())
 		if len(few) > 12 {
 			x.rng.Shuffle(len(few), func(i, j int) { few[i], few[j] = few[j], few[i] })
 			few = few[:12]
 		}
-		try := func(state *vfs.CrashFS, policy string, seed uint64) {
+		try := func(state *vfs.CrashFS, promises map[*part]promise, policy string, seed uint64) {
 			if failed {
 				return
 			}
@@ -245,10 +242,10 @@ func (x *explorer) again(w *world, disk *vfs.CrashFS, a attempt) {
 		}
 		for _, p := range few {
 			seed := x.rng.Uint64()
-			try(disk.Fork(p, seed), p.String(), seed)
+			try(disk.Fork(p, seed), power, p.String(), seed)
 		}
 		if a.killed {
-			try(disk.ForkKilled(), "killed", 0)
+			try(disk.ForkKilled(), killed, "killed", 0)
 		}
 	})
 	if err := guard(func() error { return r.open(a.promises) }); err != nil {

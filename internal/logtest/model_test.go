@@ -20,8 +20,8 @@ func (s *sent) next() record.Offset { return s.last + 1 }
 type model struct {
 	origin  record.Offset // where the log once began
 	batches []sent        // from origin on, without a hole
-	// pending may or may not be in the log: it is being appended, or its append failed with the directory.
-	pending *sent
+	// pending may or may not be in the log: they are being appended, or their append failed with the directory.
+	pending []sent
 	// cut is where a truncation under way cuts; −1 for none.
 	cut record.Offset
 	// renewed is where a full truncation under way begins anew; −1 for none.
@@ -58,7 +58,7 @@ func (m *model) all() []sent {
 	if m.pending == nil {
 		return m.batches
 	}
-	return append(m.batches[:len(m.batches):len(m.batches)], *m.pending)
+	return append(m.batches[:len(m.batches):len(m.batches)], m.pending...)
 }
 
 // upTo are the batches below an end; ok is false where the end is inside a batch or beyond all.

@@ -86,6 +86,9 @@ func (r *reopened) open(promises map[*part]promise) error {
 		if err := checkLog(p, l, promises[p]); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
+		if end := l.WrittenEnd(); end > l.StartOffset() && l.LatestEpoch() != l.EpochAt(end-1) {
+			return fmt.Errorf("%s: latest epoch %d, the last batch has %d", p, l.LatestEpoch(), l.EpochAt(end-1))
+		}
 	}
 	return nil
 }
@@ -177,7 +180,6 @@ func checkContent(l *log.Log, batches []sent) error {
 // checkEpochs compares the leader epochs.
 func checkEpochs(l *log.Log, batches []sent) error {
 	start := l.StartOffset()
-	latest := record.NoEpoch
 	for i := range batches {
 		b := &batches[i]
 		if b.last < start {
@@ -193,10 +195,6 @@ func checkEpochs(l *log.Log, batches []sent) error {
 				return fmt.Errorf("epoch %d ends at %d (of %d), want %d", before, end, ge, b.base)
 			}
 		}
-		latest = e
-	}
-	if got := l.LatestEpoch(); latest >= 0 && got != latest {
-		return fmt.Errorf("latest epoch %d, the last batch has %d", got, latest)
 	}
 	return nil
 }

@@ -155,8 +155,8 @@ func (w *world) openPart(p *part) error {
 	}
 	p.state = live
 	// an append that failed with the directory is decided now
-	if p.m.pending != nil && l.WrittenEnd() == p.m.pending.next() {
-		p.m.batches = append(p.m.batches, *p.m.pending)
+	if batches, ok := p.m.upTo(l.WrittenEnd()); ok && len(batches) > len(p.m.batches) {
+		p.m.batches = batches
 	}
 	p.m.pending = nil
 	if end := l.WrittenEnd(); end < p.m.end() {
@@ -239,7 +239,7 @@ func (w *world) append(p *part, s shape) error {
 	b := w.build(p, s)
 	epoch := p.l.LatestEpoch()
 	b.stored.SetPartitionLeaderEpoch(epoch)
-	p.m.pending = &b
+	p.m.pending = []sent{b}
 	given := record.Batch(bytes.Clone(b.stored))
 	given.SetBaseOffset(0)
 	r, err := p.l.Append(log.Append{Batch: given, Checked: record.Result{MaxTimestamp: b.stored.MaxTimestamp()}, Epoch: epoch, NowMs: w.now.UnixMilli()})
