@@ -185,6 +185,11 @@ func (d *Dir) load() error {
 	if d.marks, bad, err = openMarks(d.fs, path.Join(d.path, MarksFile)); err != nil {
 		return err
 	}
+	if !d.clean { // what a start shows, a log start for one, must not be gone after the next power failure
+		if err := d.marks.file.SyncData(); err != nil {
+			return err
+		}
+	}
 	if bad > 0 {
 		d.log.Warn("slots of the marks do not check; recovery reads more", "file", path.Join(d.path, MarksFile), "slots", bad)
 	}

@@ -30,8 +30,13 @@ func (e *epochs) assign(epoch record.Epoch, start record.Offset) {
 	if n > 0 && e.entries[n-1].Epoch == epoch && e.entries[n-1].Start <= start {
 		return
 	}
-	for n > 0 && (e.entries[n-1].Start >= start || e.entries[n-1].Epoch >= epoch) {
+	for n > 0 && (e.entries[n-1].Start >= start || e.entries[n-1].Epoch > epoch) {
 		n--
+	}
+	if n > 0 && e.entries[n-1].Epoch == epoch { // it began before
+		e.changed = e.changed || n < len(e.entries)
+		e.entries = e.entries[:n]
+		return
 	}
 	e.entries = append(e.entries[:n], EpochEntry{epoch, start})
 	e.changed = true

@@ -325,3 +325,13 @@ func (l *Log) Damages() []string {
 	}
 	return out
 }
+
+// Audit reads the whole log and compares it with its indexes. It returns the first thing that is wrong.
+func (l *Log) Audit() error {
+	for _, s := range l.view.Load().segments {
+		if err := s.Audit(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

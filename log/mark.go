@@ -144,7 +144,10 @@ func openMarks(fsys vfs.FS, name string) (m *marks, bad int, err error) {
 		return nil, 0, err
 	}
 	m = &marks{file: f, loaded: map[markKey]Mark{}, slots: map[markKey]int64{}, end: 1}
-	if bad, err = m.load(); err != nil {
+	if bad, err = m.load(); err == nil {
+		err = f.SyncData() // a killed process may have left in the page cache what is believed from now on
+	}
+	if err != nil {
 		_ = f.Close()
 		return nil, bad, err
 	}

@@ -479,10 +479,19 @@ func (l *Log) walkHeaders(from, end record.Offset, show func(record.Batch)) erro
 // loadProducers takes the newest readable state and walks the batches after it.
 func (l *Log) loadProducers(r *recovery) error {
 	nowMs := l.dir.o.Now().UnixMilli()
-	all, from := l.findProducers(r.names.states, l.w.next, nowMs)
 	for _, s := range slices.Backward(r.names.states) {
 		if s.window && s.offset <= l.w.next {
 			l.f.windows = append(l.f.windows, s.offset)
+		}
+	}
+	all, from, ok := l.findWindow(r.names.states, l.w.next)
+	var snapshot []Producer
+	if !ok {
+		var at record.Offset
+		snapshot, at = l.findSnapshot(r.names.states, l.w.next)
+		from = math.MinInt64
+		if !r.marked || invariant.Seeded(invariant.WindowNotRefilled) { // Kafka's directory: a window of one batch
+			all, from, snapshot = snapshot, at, nil
 		}
 	}
 	l.w.producers.load(all, nowMs)
@@ -494,43 +503,58 @@ func (l *Log) loadProducers(r *recovery) error {
 			l.w.producers.apply(b, nowMs)
 		}
 	})
+	l.w.producers.add(snapshot, nowMs)
 	return err
 }
 
-// findProducers is the newest state up to end, and its offset: a window file, or what the mark says, else a snapshot, else
-// nothing and the start of the log. Files that are newer than the log or damaged are removed.
-func (l *Log) findProducers(states []stateFile, end record.Offset, nowMs int64) ([]Producer, record.Offset) {
+// findWindow is the newest complete state up to end, and its offset: a window file, or nothing where the mark says that
+// there was no producer. Files that are newer than the log or damaged are removed.
+func (l *Log) findWindow(states []stateFile, end record.Offset) ([]Producer, record.Offset, bool) {
 	quiet := record.Offset(-1)
 	if l.mark.NoProducers && l.mark.Offset <= end {
 		quiet = l.mark.Offset
 	}
-	windows := !invariant.Seeded(invariant.WindowNotRefilled)
-	for _, kind := range []bool{true, false} {
-		for _, s := range states {
-			if s.window != kind || (s.window && !windows) {
-				continue
-			}
-			if s.offset > end {
-				_ = removeFile(l.dir.fs, s.name(l.path))
-				continue
-			}
-			if s.offset <= quiet && windows {
-				break
-			}
-			all, err := s.read(l.dir.fs, l.path)
-			if err == nil {
-				return all, s.offset
-			}
-			l.dir.log.Warn("producer state is not used", "file", s.name(l.path), "err", err)
-			if errors.Is(err, ErrBadFile) {
-				_ = removeFile(l.dir.fs, s.name(l.path))
-			}
+	for _, s := range states {
+		if !s.window || invariant.Seeded(invariant.WindowNotRefilled) {
+			continue
 		}
-		if quiet >= 0 {
-			return nil, quiet
+		if s.offset <= quiet {
+			break
+		}
+		if all, ok := l.readState(s, end); ok {
+			return all, s.offset, true
+		}
+	}
+	return nil, quiet, quiet >= 0
+}
+
+// findSnapshot is Kafka's newest readable snapshot up to end: one batch of each producer.
+func (l *Log) findSnapshot(states []stateFile, end record.Offset) ([]Producer, record.Offset) {
+	for _, s := range states {
+		if s.window {
+			continue
+		}
+		if all, ok := l.readState(s, end); ok {
+			return all, s.offset
 		}
 	}
 	return nil, math.MinInt64
+}
+
+func (l *Log) readState(s stateFile, end record.Offset) ([]Producer, bool) {
+	if s.offset > end {
+		_ = removeFile(l.dir.fs, s.name(l.path))
+		return nil, false
+	}
+	all, err := s.read(l.dir.fs, l.path)
+	if err == nil {
+		return all, true
+	}
+	l.dir.log.Warn("producer state is not used", "file", s.name(l.path), "err", err)
+	if errors.Is(err, ErrBadFile) {
+		_ = removeFile(l.dir.fs, s.name(l.path))
+	}
+	return nil, false
 }
 
 // afterRecovery makes durable what recovery accepted, before anybody sees it: the names in the directory too.

@@ -152,3 +152,19 @@ func (ps *producers) load(all []Producer, nowMs int64) {
 		ps.byID[p.ID] = p
 	}
 }
+
+// add takes producers that the log itself does not show any more.
+func (ps *producers) add(all []Producer, nowMs int64) {
+	for i := range all {
+		p := &all[i]
+		if ps.byID[p.ID] != nil {
+			continue
+		}
+		if ps.byID == nil {
+			ps.byID = map[record.ProducerID]*Producer{}
+		}
+		p.seenMs = nowMs
+		ps.byID[p.ID] = p
+		ps.changed = true
+	}
+}

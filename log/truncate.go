@@ -250,7 +250,7 @@ func (l *Log) reloadProducers(p cutPlan) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r := recovery{l: l, names: n, next: l.w.next}
+	r := recovery{l: l, names: n, next: l.w.next, marked: true}
 	if err := l.loadProducers(&r); err != nil {
 		return err
 	}

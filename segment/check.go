@@ -193,3 +193,54 @@ func (s *Segment) enter(h header) error {
 	s.observe(h)
 	return nil
 }
+
+// Audit reads the whole segment and compares it with its indexes: every checksum, offsets that grow, every index entry at
+// a batch that ends with its offset, every time entry the timestamp of its batch and the largest up to it. It returns the
+// first thing that is wrong.
+func (s *Segment) Audit() error {
+	if err := s.acquire(); err != nil {
+		return err
+	}
+	defer s.release()
+	size := record.Position(s.size.Load())
+	if _, err := s.examine(0, size, size); err != nil {
+		return err
+	}
+	if d := s.Damages(); len(d) > 0 {
+		return s.place(d[0].From, ErrDamaged)
+	}
+	if err := errors.Join(s.offsets.Check(size), s.times.Check()); err != nil {
+		return err
+	}
+	i, k, next := 0, 0, s.base
+	newest := int64(record.NoTimestamp)
+	entry, any := s.offsets.Entry(0)
+	timed, anyTime := s.times.Entry(0)
+	var wrong error
+	err := s.walk(0, size, func(h header) bool {
+		if h.base < next {
+			wrong = s.place(h.at, ErrDamaged)
+		}
+		if any && entry.Position <= h.at {
+			if entry.Position != h.at || entry.Offset != h.last {
+				wrong = s.place(h.at, index.ErrCorrupt)
+			}
+			i++
+			entry, any = s.offsets.Entry(i)
+		}
+		newest = max(newest, h.maxTimestamp)
+		if anyTime && timed.Offset <= h.last {
+			if timed.Timestamp != newest || timed.Timestamp != h.maxTimestamp {
+				wrong = s.place(h.at, index.ErrCorrupt)
+			}
+			k++
+			timed, anyTime = s.times.Entry(k)
+		}
+		next = h.next()
+		return wrong == nil
+	})
+	if wrong == nil && err == nil && (any || anyTime) {
+		wrong = s.place(size, index.ErrCorrupt)
+	}
+	return errors.Join(err, wrong)
+}

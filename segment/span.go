@@ -18,8 +18,13 @@ type Span struct {
 	next      record.Offset // after the last whole batch, 0 where it was not looked up
 }
 
-// Len is the number of bytes.
-func (sp *Span) Len() int { return sp.n }
+// Len is the number of bytes; 0 of a nil span.
+func (sp *Span) Len() int {
+	if sp == nil {
+		return 0
+	}
+	return sp.n
+}
 
 // ReadAt reads bytes at off within the span.
 func (sp *Span) ReadAt(p []byte, off int64) (int, error) {
