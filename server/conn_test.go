@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strings"
@@ -44,8 +45,120 @@ func answer(b []byte) api.Answer {
 	return api.Answer{Head: append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)}
 }
 
-// echo answers with the request's body.
-func echo(c *api.Call) { c.To.Complete(answer(bytes.Clone(body(c)))) }
+// echo answers with the request's body, which lies in the frame's buffer: it must stay until the answer is written.
+func echo(c *api.Call) { c.To.Complete(echoed(c)) }
+
+func echoed(c *api.Call) api.Answer {
+	b := body(c)
+	return api.Answer{Head: binary.BigEndian.AppendUint32(nil, uint32(len(b))), Parts: []api.Part{{Bytes: b}}}
+}
+
+// later makes the answer of a call when it is about to be written.
+type later struct {
+	c     *api.Call
+	built atomic.Int32
+}
+
+func (l *later) Build() api.Answer {
+	l.built.Add(1)
+	return echoed(l.c)
+}
+
+// An answer that is put off is made once, also when it comes from another goroutine.
+func TestAnswerMadeLater(t *testing.T) {
+	calls := make(chan *api.Call, 10)
+	_, addr := start(t, Options{Handler: &fake{serve: func(c *api.Call) { calls <- c }}})
+	c := dial(t, addr)
+	for i := range 5 {
+		c.send(frame(int16(i%2), fmt.Sprint(i)))
+		l := &later{c: <-calls}
+		l.c.To.Complete(api.Answer{Later: l})
+		c.want(fmt.Sprint(i))
+		if n := l.built.Load(); n != 1 {
+			t.Fatalf("built %d times", n)
+		}
+	}
+}
+
+// Many connections send calls of both kinds at once; they are completed by other goroutines after a moment, some connections break.
+func TestManyAtOnce(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	var mu sync.Mutex
+	var pending []*api.Call
+	var work sync.WaitGroup
+	stop := make(chan struct{})
+	s, addr := start(t, Options{MaxPipelined: 8, Handler: &fake{serve: func(c *api.Call) {
+		if len(body(c))%3 == 0 {
+			echo(c)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		pending = append(pending, c)
+	}}})
+	for i := range 3 {
+		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+		work.Go(func() {
+			for {
+				mu.Lock()
+				var c *api.Call
+				if n := len(pending); n > 0 {
+					k := rnd.IntN(n)
+					c = pending[k]
+					pending = append(pending[:k], pending[k+1:]...)
+				}
+				mu.Unlock()
+				switch {
+				case c == nil:
+					select {
+					case <-stop:
+						return
+					case <-time.After(100 * time.Microsecond):
+					}
+				case rnd.IntN(2) == 0:
+					c.To.Complete(api.Answer{Later: &later{c: c}})
+				default:
+					echo(c)
+				}
+			}
+		})
+	}
+	var clients sync.WaitGroup
+	for k := range 8 {
+		n, breaks := 200, k%4 == 3
+		keys, sizes := make([]int16, n), make([]int, n)
+		for i := range n {
+			keys[i], sizes[i] = int16(min(rnd.IntN(5), 1)^1), rnd.IntN(20000)
+		}
+		c := dial(t, addr)
+		clients.Go(func() {
+			for i := range n {
+				if _, err := c.Write(frame(keys[i], strings.Repeat(string(rune('a'+i%26)), sizes[i]))); err != nil {
+					return
+				}
+			}
+		})
+		clients.Go(func() {
+			for i := range n {
+				got, err := c.receive()
+				if breaks && i == n/2 {
+					c.Close()
+					return
+				}
+				if err != nil || got != strings.Repeat(string(rune('a'+i%26)), sizes[i]) {
+					t.Errorf("client %d, answer %d: %d bytes, %v", k, i, len(got), err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+	eventually(t, "the broken ones have left", func() bool { return s.Stats().Connections == 6 })
+	close(stop)
+	work.Wait()
+}
 
 func body(c *api.Call) []byte { return c.Frame[10:] }
 
@@ -453,149 +566,4 @@ func TestShutdownHasATimeLimit(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
-}
-
-// memSpan is a span without a file.
-type memSpan struct {
-	data     []byte
-	released atomic.Int32
-}
-
-func (m *memSpan) Len() int { return len(m.data) }
-func (m *memSpan) ReadAt(p []byte, off int64) (int, error) {
-	return bytes.NewReader(m.data).ReadAt(p, off)
-}
-func (m *memSpan) File() (uintptr, int64, bool) { return 0, 0, false }
-func (m *memSpan) Release()                     { m.released.Add(1) }
-
-// fileSpan is a range of a file.
-type fileSpan struct {
-	f        *os.File
-	pos      int64
-	n        int
-	released atomic.Int32
-}
-
-func (s *fileSpan) Len() int                                { return s.n }
-func (s *fileSpan) ReadAt(p []byte, off int64) (int, error) { return s.f.ReadAt(p, s.pos+off) }
-func (s *fileSpan) File() (uintptr, int64, bool)            { return s.f.Fd(), s.pos, true }
-func (s *fileSpan) Release()                                { s.released.Add(1) }
-
-// tempFile has n bytes that differ by position.
-func tempFile(t testing.TB, n int) (*os.File, []byte) {
-	t.Helper()
-	data := make([]byte, n)
-	for i := range data {
-		data[i] = byte(i * 7 >> (i % 5))
-	}
-	f, err := os.CreateTemp(t.TempDir(), "span")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	if _, err := f.Write(data); err != nil {
-		t.Fatal(err)
-	}
-	return f, data
-}
-
-// spanAnswer is a frame of the spans with a word before and after each.
-func spanAnswer(spans ...api.Span) (api.Answer, int) {
-	n := 0
-	var parts []api.Part
-	for _, s := range spans {
-		parts = append(parts, api.Part{Span: s}, api.Part{Bytes: []byte("--")})
-		n += s.Len() + 2
-	}
-	return api.Answer{Head: append(binary.BigEndian.AppendUint32(nil, uint32(n+2)), "--"...), Parts: parts}, n + 2
-}
-
-func TestSpans(t *testing.T) {
-	f, data := tempFile(t, 6<<20)
-	for _, mode := range []SendMode{SendAuto, SendCopy} {
-		t.Run(fmt.Sprint(mode), func(t *testing.T) {
-			var mu sync.Mutex
-			var all []*fileSpan
-			_, addr := start(t, Options{Send: mode, Handler: &fake{serve: func(c *api.Call) {
-				small := &fileSpan{f: f, pos: 10, n: 100}
-				large := &fileSpan{f: f, pos: 1000, n: 5 << 20}
-				tail := &fileSpan{f: f, pos: 6<<20 - 70000, n: 70000}
-				mu.Lock()
-				all = append(all, small, large, tail)
-				mu.Unlock()
-				a, _ := spanAnswer(small, large, tail)
-				c.To.Complete(a)
-			}}})
-			want := "--" + string(data[10:110]) + "--" + string(data[1000:1000+5<<20]) + "--" + string(data[6<<20-70000:]) + "--"
-			var wg sync.WaitGroup
-			for range 3 { // several connections share the descriptor
-				c := dial(t, addr)
-				wg.Go(func() {
-					for range 3 {
-						c.Write(frame(1, "x"))
-						if got, err := c.receive(); err != nil || got != want {
-							t.Errorf("wrong bytes: %d of %d, %v", len(got), len(want), err)
-							return
-						}
-					}
-				})
-			}
-			wg.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			for _, s := range all {
-				eventually(t, "released", func() bool { return s.released.Load() > 0 })
-				if n := s.released.Load(); n != 1 {
-					t.Errorf("span released %d times", n)
-				}
-			}
-		})
-	}
-}
-
-// A file that became shorter than its span ends the connection: the size of the frame is already on its way.
-func TestSpanBehindTheEndOfItsFile(t *testing.T) {
-	f, _ := tempFile(t, 1000)
-	for _, mode := range []SendMode{SendAuto, SendCopy} {
-		sp := &fileSpan{f: f, pos: 0, n: 100_000}
-		_, addr := start(t, Options{Send: mode, Handler: &fake{serve: func(c *api.Call) {
-			a, _ := spanAnswer(sp)
-			c.To.Complete(a)
-		}}})
-		c := dial(t, addr)
-		c.send(frame(1, "x"))
-		c.wantClosed()
-		eventually(t, "released", func() bool { return sp.released.Load() == 1 })
-	}
-}
-
-func TestPoolKeepsAndTrims(t *testing.T) {
-	p := NewPool(1 << 20)
-	a, b := p.Get(5000), p.Get(300<<10)
-	if len(a.Bytes()) != 16<<10 || len(b.Bytes()) != 1<<20 || p.InUse() != 1<<20+16<<10 {
-		t.Fatalf("buffers of %d and %d, %d in use", len(a.Bytes()), len(b.Bytes()), p.InUse())
-	}
-	a.Retain()
-	a.Release()
-	a.Release()
-	b.Release() // above what is kept
-	if p.kept != 16<<10 || p.InUse() != 0 {
-		t.Fatalf("%d kept, %d in use", p.kept, p.InUse())
-	}
-	if c := p.Get(16 << 10); c != a {
-		t.Fatal("the buffer was not used again")
-	} else {
-		c.Release()
-	}
-	p.Trim() // it was needed
-	p.Trim() // it was not
-	if p.kept != 0 {
-		t.Fatalf("%d kept after it was not needed", p.kept)
-	}
-	defer func() {
-		if recover() == nil {
-			t.Fatal("releasing twice did not panic")
-		}
-	}()
-	a.Release()
 }
