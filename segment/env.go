@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/keeplog/keeplog/record"
 	"github.com/keeplog/keeplog/vfs"
 )
 
@@ -33,6 +34,14 @@ func NewEnv(fs vfs.FS, logger *slog.Logger, open int) *Env {
 	e.small.New = func() any { b := make([]byte, smallBuffer); return &b }
 	e.large.New = func() any { b := make([]byte, largeBuffer); return &b }
 	return e
+}
+
+// pool is where the buffers for reading n bytes are: a range that fits a small one does not cost a large one.
+func (e *Env) pool(n record.Position) *sync.Pool {
+	if n <= smallBuffer {
+		return &e.small
+	}
+	return &e.large
 }
 
 // touch notes that a sealed segment is in use and closes the ones that were unused for longest.

@@ -195,8 +195,9 @@ func (s *Segment) alignUp(from, to, limit record.Position) record.Position {
 }
 
 func (s *Segment) examineGap(g extent, to record.Position) error {
-	pooled := s.env.large.Get().(*[]byte)
-	defer s.env.large.Put(pooled)
+	pool := s.env.pool(g.to-g.from)
+	pooled := pool.Get().(*[]byte)
+	defer pool.Put(pooled)
 	scan := func(from record.Position) *record.Scanner {
 		return record.NewScanner(s.file, record.ScanOptions{File: s.name(LogExt), Start: from, End: g.to, Buffer: *pooled, CRC: true})
 	}

@@ -158,8 +158,9 @@ func (s *Segment) checkEntry(at record.Position, last record.Offset) error {
 
 // checkBatch compares the checksum of one batch.
 func (s *Segment) checkBatch(h header) error {
-	pooled := s.env.large.Get().(*[]byte)
-	defer s.env.large.Put(pooled)
+	pool := s.env.pool(h.size)
+	pooled := pool.Get().(*[]byte)
+	defer pool.Put(pooled)
 	sc := record.NewScanner(s.file, record.ScanOptions{File: s.name(LogExt), Start: h.at, End: h.end(), Buffer: *pooled, CRC: true})
 	sc.Scan()
 	return sc.Err()
