@@ -20,6 +20,8 @@ const (
 	clusterOperations int32 = 1<<5 | 1<<7 | 1<<8 | 1<<9 | 1<<10 | 1<<11 | 1<<12
 	// autoCreateWait bounds the wait for a topic that a client's look made.
 	autoCreateWait = 10 * time.Second
+	// servedWait bounds the wait for the partitions of a new topic after that: a client can ask again.
+	servedWait = time.Second
 )
 
 // metadata describes brokers and topics as clients of the call's listener see them. A name that is missing is created where the client and
@@ -178,8 +180,10 @@ func (a *API) autoCreate(c *Call, names []string, refused map[string]int16) *met
 	return a.o.Images.Image()
 }
 
-// awaitTopic returns when the partitions that this broker should lead are served here, or ctx ends.
+// awaitTopic returns when the partitions that this broker should lead are served here, or it takes too long.
 func (a *API) awaitTopic(ctx context.Context, name string) {
+	ctx, cancel := context.WithTimeout(ctx, servedWait)
+	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !a.served(name) {
