@@ -52,9 +52,9 @@ func golden(t *testing.T, file string, got []byte) {
 func TestGoldenDirectories(t *testing.T) {
 	outputs := chdir(t)
 	ctx := context.Background()
-	for _, dir := range []string{"kafka-4.4", "kafka-4.4-running"} {
+	for _, dir := range []string{"kafka-4.4", "kafka-4.4-running", "keeplog-1", "keeplog-1-killed"} {
 		t.Run(dir, func(t *testing.T) {
-			o := Options{FS: vfs.OS(), Records: true, Verify: true}
+			o := Options{FS: vfs.OS(), Records: true, Verify: true, Raft: true}
 			var out bytes.Buffer
 			total, err := Run(ctx, o, NewText(&out, TextOptions{Paths: true, Values: true, Total: true}), dir)
 			if err != nil || total.Damage+total.Unsupported > 0 {

@@ -141,6 +141,13 @@ func (p *partition) all() {
 		p.withIndexes(i, order[at+1:siblings])
 		at = siblings - 1
 	}
+	if p.state == "" && len(p.bases) > 0 && p.slot == nil && p.data != nil && p.data.own && p.data.clean {
+		p.d.put(&Problem{
+			Severity: Damage, File: p.dir, Position: -1, End: -1, First: -1, Last: -1,
+			Text: "stopped cleanly, yet keeplog-marks has no slot for it; the server falls back to recovery-point-offset-checkpoint",
+		})
+		p.d.total.Damage++
+	}
 	if p.state == "" && len(p.bases) == 0 && p.slot == nil && p.data != nil {
 		p.d.put(&Problem{Severity: Note, File: p.dir, Position: -1, End: -1, First: -1, Last: -1, Text: "has no segment"})
 		p.d.total.Notes++

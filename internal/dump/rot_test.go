@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"bytes"
 	"context"
 	"io/fs"
 	"os"
@@ -28,6 +29,9 @@ func loadDir(t testing.TB, dir string) *rotDir {
 		}
 		rel, _ := filepath.Rel(dir, p)
 		to := filepath.Join("/data", rel)
+		if parseName(p).typ == TypeRaftStore { // it is read through the operating system; see TestRotMetadataStore
+			return nil
+		}
 		if e.IsDir() {
 			return r.fs.MkdirAll(to, 0o755)
 		}
@@ -76,7 +80,7 @@ func (p *problems) Put(i Item) error {
 func (r *rotDir) look(path string) (Total, []Problem) {
 	r.t.Helper()
 	where := path
-	if dir := filepath.Dir(path); dir != "/data" {
+	if dir := filepath.Dir(path); dir != "/data" || parseName(path).typ == TypeMarks {
 		where = dir
 	}
 	var found problems
@@ -117,7 +121,12 @@ func unseen(path string, at int) bool {
 
 // TestRotFlippedBits flips a bit in every file: it is reported, whatever stands there, and nothing panics.
 func TestRotFlippedBits(t *testing.T) {
-	r := loadDir(t, filepath.Join(formats, "kafka-4.4"))
+	for _, dir := range []string{"kafka-4.4", "keeplog-1"} {
+		t.Run(dir, func(t *testing.T) { flippedBits(t, loadDir(t, filepath.Join(formats, dir))) })
+	}
+}
+
+func flippedBits(t *testing.T, r *rotDir) {
 	tried := map[string]int{}
 	for _, path := range r.files {
 		b := r.bytes[path]
@@ -140,7 +149,12 @@ func TestRotFlippedBits(t *testing.T) {
 
 // TestRotCutZeroedAndGrown cuts, zeroes and grows every file.
 func TestRotCutZeroedAndGrown(t *testing.T) {
-	r := loadDir(t, filepath.Join(formats, "kafka-4.4"))
+	for _, dir := range []string{"kafka-4.4", "keeplog-1"} {
+		t.Run(dir, func(t *testing.T) { cutZeroedAndGrown(t, loadDir(t, filepath.Join(formats, dir))) })
+	}
+}
+
+func cutZeroedAndGrown(t *testing.T, r *rotDir) {
 	garbage := []byte("\x07garbage\xff\xfe behind the end\n\x01\x02")
 	for _, path := range r.files {
 		b, typ := r.bytes[path], parseName(path).typ
@@ -190,4 +204,58 @@ func cutUnseen(path string, b []byte, size int) bool {
 		return filepath.Base(filepath.Dir(path)) == "__cluster_metadata-0" && size == 0
 	}
 	return false
+}
+
+// TestRotMetadataStore changes bytes of the metadata store: nothing panics, whatever it does to the pages, and what it does to an entry is
+// reported.
+func TestRotMetadataStore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(formats, "keeplog-1"))); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "keeplog-raft.db")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(b []byte) Total {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		total, err := Run(context.Background(), Options{FS: vfs.OS(), Summary: true, Raft: true}, discard{}, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return total
+	}
+	if total := look(good); total.Damage > 0 {
+		t.Fatalf("the golden store: %+v", total)
+	}
+	reported := 0
+	for at := 0; at < len(good); at += 61 {
+		bad := bytes.Clone(good)
+		bad[at] ^= 1 << (at % 8)
+		if look(bad).Damage > 0 {
+			reported++
+		}
+	}
+	entry := bytes.Index(good, []byte("segment.ms"))
+	bad := bytes.Clone(good)
+	for at := entry; at >= 0 && at < len(bad); { // in every page that holds it, also in those that are free
+		bad[at] ^= 1
+		next := bytes.Index(bad[at:], []byte("segment.ms"))
+		if next < 0 {
+			break
+		}
+		at += next
+	}
+	if total := look(bad); entry < 0 || total.Damage == 0 {
+		t.Errorf("a changed entry (at %d): %+v", entry, total)
+	}
+	for _, size := range []int{0, 1, 100, 4096, 8192, len(good) / 2} {
+		if total := look(good[:size]); total.Damage == 0 {
+			t.Errorf("cut to %d bytes: nothing reported", size)
+		}
+	}
+	t.Logf("%d of %d flipped bits reported", reported, len(good)/61)
 }

@@ -48,11 +48,10 @@ func checkpointLines(text string) ([]string, error) {
 		return nil, fmt.Errorf("line 2 is %.40q, not a count", lines[1])
 	}
 	lines = lines[2:]
-	if n := len(lines); n > 0 && lines[n-1] == "" {
-		lines = lines[:n-1]
-	} else if n > 0 {
+	if n := len(lines); n == 0 || lines[n-1] != "" {
 		return lines, fmt.Errorf("line %d is cut short: it has no line end", n+2)
 	}
+	lines = lines[:len(lines)-1]
 	if int64(len(lines)) != count {
 		return lines, fmt.Errorf("%d entries announced, %d are there", count, len(lines))
 	}
