@@ -97,31 +97,28 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 	if set := cfg.NonDefault(); len(set) > 0 {
 		logger.Info("configuration", "event", "config", "set", strings.Join(set, " "))
 	}
-	n, err := node.Open(ctx, node.Options{Config: cfg, Logger: logger})
+	n, err := node.Open(ctx, node.Options{Config: cfg, Logger: logger, Fatal: a.fatal})
 	if err != nil {
 		return a.startError(cfg, err)
 	}
 	a.ready(cfg, n, time.Since(started))
-	var failure error
-	select {
-	case <-ctx.Done():
-	case failure = <-n.Failed():
-	}
-	stopped := context.WithoutCancel(ctx)
-	stopped, cancel := context.WithTimeout(stopped, cfg.Duration("keeplog.shutdown.timeout.ms"))
+	<-ctx.Done()
+	stopped, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Duration("keeplog.shutdown.timeout.ms"))
 	defer cancel()
-	if failure != nil {
-		_ = n.Close(stopped)
-		return &cliError{
-			msg: failure.Error(), why: "the disk reported an error; what it holds since then can not be trusted",
-			try: "check the disk, then start again: what was acknowledged is recovered", code: "STORAGE_FAILED", exit: exitStorage,
-		}
-	}
 	if err := n.Close(stopped); err != nil {
 		return failf("clean stop: %v", err)
 	}
 	a.words("stopped")
 	return nil
+}
+
+// fatal ends the process at once: what the disk holds since its error can not be trusted, so nothing more is written to it.
+func (a *app) fatal(err error) {
+	a.printError(&cliError{
+		msg: err.Error(), why: "the disk reported an error; what was written since the last good fsync is not trusted",
+		try: "check the disk, then start again: what was acknowledged is recovered", code: "STORAGE_FAILED", exit: exitStorage,
+	})
+	os.Exit(exitStorage)
 }
 
 // setMemoryLimit tells the runtime how much memory to aim at, unless GOMEMLIMIT already does.

@@ -12,6 +12,7 @@ import (
 // applier hands new images to the partitions on a goroutine of its own, so that files are opened and removed without holding
 // up the metadata log. Changes that arrive meanwhile are taken together.
 type applier struct {
+	self     metadata.BrokerID
 	quorum   *quorum.Quorum
 	replicas *isr.Replicas
 	settings *settings
@@ -24,9 +25,9 @@ type applier struct {
 	wake    chan struct{}
 }
 
-func newApplier(q *quorum.Quorum, r *isr.Replicas, s *settings) *applier {
+func newApplier(self metadata.BrokerID, q *quorum.Quorum, r *isr.Replicas, s *settings) *applier {
 	return &applier{
-		quorum: q, replicas: r, settings: s, topics: map[metadata.TopicID]struct{}{}, moved: make(chan struct{}), wake: make(chan struct{}, 1),
+		self: self, quorum: q, replicas: r, settings: s, topics: map[metadata.TopicID]struct{}{}, moved: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 }
 
@@ -48,8 +49,8 @@ func (a *applier) changed(d metadata.Delta, img *metadata.Image) {
 		}
 	}
 	for _, b := range d.Brokers {
-		if (b.Before == nil) != (b.After == nil) {
-			a.all = true // defaults depend on the number of brokers
+		if b.Before == nil || b.After == nil || b.After.ID == a.self {
+			a.all = true // defaults depend on the number of brokers, roles on whether this one is fenced
 		}
 	}
 	a.mu.Unlock()

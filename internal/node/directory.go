@@ -85,34 +85,34 @@ func seed() uint64 {
 // ErrForeign says that the directory belongs to another node.
 var ErrForeign = errors.New("node: directory of another node")
 
-// identify reads meta.properties. A fresh directory gets an id, which is written with the cluster's once that is known.
+// identify reads meta.properties. A fresh directory gets an id, which is durable before anything refers to it; the cluster's
+// id follows once that is known.
 func (d *directory) identify(node int32) error {
 	meta, ok := d.Meta()
-	if !ok {
-		rand.Read(d.id[:])
-		return nil
-	}
-	if meta.NodeID != node {
+	if ok && meta.NodeID != node {
 		return fmt.Errorf("%w: meta.properties says node.id=%d, this is node %d", ErrForeign, meta.NodeID, node)
 	}
-	id, err := metadata.ParseDirectoryID(meta.DirectoryID)
-	if err != nil && meta.DirectoryID != "" {
-		return fmt.Errorf("meta.properties: directory.id: %w", err)
-	}
-	if meta.DirectoryID == "" {
-		rand.Read(id[:])
-	}
-	d.id, d.known = id, meta.ClusterID
-	return nil
-}
-
-// claim writes meta.properties where it is not there yet.
-func (d *directory) claim(cluster string, node int32) error {
-	meta, ok := d.Meta()
-	if ok && meta.ClusterID == cluster && meta.DirectoryID == d.id.String() {
+	if meta.DirectoryID != "" {
+		id, err := metadata.ParseDirectoryID(meta.DirectoryID)
+		if err != nil {
+			return fmt.Errorf("meta.properties: directory.id: %w", err)
+		}
+		d.id, d.known = id, meta.ClusterID
 		return nil
 	}
-	meta.ClusterID, meta.NodeID, meta.DirectoryID = cluster, node, d.id.String()
+	rand.Read(d.id[:])
+	d.known = meta.ClusterID
+	meta.NodeID, meta.DirectoryID = node, d.id.String()
+	return d.SetMeta(meta)
+}
+
+// claim writes the cluster's id where it is not there yet.
+func (d *directory) claim(cluster string) error {
+	meta, _ := d.Meta()
+	if meta.ClusterID == cluster {
+		return nil
+	}
+	meta.ClusterID = cluster
 	return d.SetMeta(meta)
 }
 
@@ -149,7 +149,7 @@ func (d *directory) close(clean bool) error {
 func (n *Node) offline(path string, err error) {
 	n.log.Error("a data directory went offline", "event", "dir.offline", "path", path, "error", err)
 	if path == n.cfg.MetadataDir() || len(n.cfg.LogDirs()) == 1 {
-		n.fail(fmt.Errorf("%w: data directory %s: %w", ErrStorage, path, err))
+		n.o.Fatal(fmt.Errorf("%w: data directory %s: %w", ErrStorage, path, err))
 	}
 }
 

@@ -43,6 +43,9 @@ type Options struct {
 	FS vfs.FS
 	// Now is the wall clock, [time.Now] when nil.
 	Now func() time.Time
+	// Fatal is called, from any goroutine, when the process must not go on: its only data directory, or the one with the
+	// metadata log, failed. The error wraps ErrStorage. It is expected to end the process with status 74 and not to return.
+	Fatal func(error)
 }
 
 // Node is a running broker.
@@ -61,10 +64,9 @@ type Node struct {
 	server   *server.Server
 	epoch    int64
 
-	jobs   sync.WaitGroup
-	stop   chan struct{}
-	failed chan error // holds the first failure that must end the process
-	once   sync.Once
+	jobs sync.WaitGroup
+	stop chan struct{}
+	once sync.Once
 }
 
 // bound is a listener that has its address and does not accept yet.
@@ -82,7 +84,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		o.Now = time.Now
 	}
 	n := &Node{
-		o: o, cfg: o.Config, log: o.Logger, codecs: record.NewCodecs(), stop: make(chan struct{}), failed: make(chan error, 1),
+		o: o, cfg: o.Config, log: o.Logger, codecs: record.NewCodecs(), stop: make(chan struct{}),
 	}
 	steps := []func(context.Context) error{n.bind, n.openDirs, n.openQuorum, n.recover, n.register, n.settle, n.serve}
 	for _, step := range steps {
@@ -130,16 +132,6 @@ func (n *Node) close(clean bool) error {
 		_ = b.net.Close() // closed already where it was served
 	}
 	return errors.Join(errs...)
-}
-
-// Failed yields the failure that must end the process, at most once.
-func (n *Node) Failed() <-chan error { return n.failed }
-
-func (n *Node) fail(err error) {
-	select {
-	case n.failed <- err:
-	default:
-	}
 }
 
 // bind takes the addresses before anything else: a port that is in use is told at once, and a port of 0 gets its number.

@@ -30,7 +30,7 @@ func (n *Node) openQuorum(ctx context.Context) error {
 	}
 	q, err := quorum.Open(quorum.Options{
 		FS: n.o.FS, Dir: n.cfg.MetadataDir(), Node: n.cfg.NodeID(), Directory: home.id, ClusterID: home.known, NewClusterID: newClusterID,
-		Bootstrap: true, Fatal: func(err error) { n.fail(fmt.Errorf("%w: metadata log: %w", ErrStorage, err)) }, Logger: n.log,
+		Bootstrap: true, Fatal: func(err error) { n.o.Fatal(fmt.Errorf("%w: metadata log: %w", ErrStorage, err)) }, Logger: n.log,
 	})
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (n *Node) openQuorum(ctx context.Context) error {
 		return fmt.Errorf("metadata log: %w", err)
 	}
 	for _, d := range n.dirs {
-		if err := d.claim(q.Image().ClusterID(), n.cfg.NodeID()); err != nil {
+		if err := d.claim(q.Image().ClusterID()); err != nil {
 			return fmt.Errorf("data directory %s: meta.properties: %w", d.path, err)
 		}
 	}
@@ -58,7 +58,7 @@ func newClusterID() string {
 
 // register makes this incarnation known, fenced, and brings the partitions to the image that has it.
 func (n *Node) register(ctx context.Context) error {
-	a := newApplier(n.quorum, n.replicas, n.settings)
+	a := newApplier(n.cfg.NodeID(), n.quorum, n.replicas, n.settings)
 	n.quorum.Subscribe(a.changed)
 	n.jobs.Go(func() { a.run(n.stop) })
 	var s [32]byte

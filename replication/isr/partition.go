@@ -259,10 +259,11 @@ func (p *Partition) gone() error {
 
 // setRole takes what the image says of the partition; the caller serialises calls. A new leader epoch starts a new
 // leadership, on one node too.
-func (p *Partition) setRole(part *metadata.Partition, settings config.Topic) {
+func (p *Partition) setRole(img *metadata.Image, part *metadata.Partition, settings config.Topic) {
 	p.settings.Store(&settings)
 	epoch := record.Epoch(part.LeaderEpoch)
-	leads := part.Leader == p.replicas.opts.BrokerID && p.log != nil
+	leader := img.LeaderOf(part) // nobody while the leader is fenced
+	leads := leader == p.replicas.opts.BrokerID && p.log != nil
 	elected := leads && p.leadsIn() != epoch
 	if elected {
 		if err := p.log.StartEpoch(epoch); err != nil {
@@ -289,7 +290,7 @@ func (p *Partition) setRole(part *metadata.Partition, settings config.Topic) {
 			p.publish(p.lead.highWatermark)
 		}
 	}
-	p.role.Store(p.newRole(part, settings))
+	p.role.Store(p.newRole(leader, epoch, settings))
 	p.mu.Unlock()
 	for i := range out {
 		out[i].result = refused(ErrNotLeader)
@@ -319,8 +320,8 @@ func (p *Partition) elect(part *metadata.Partition, settings config.Topic, epoch
 }
 
 // newRole is the immutable view of the leadership. Called with mu held.
-func (p *Partition) newRole(part *metadata.Partition, settings config.Topic) *role {
-	r := &role{leads: p.lead != nil, leader: part.Leader, epoch: record.Epoch(part.LeaderEpoch)}
+func (p *Partition) newRole(leader metadata.BrokerID, epoch record.Epoch, settings config.Topic) *role {
+	r := &role{leads: p.lead != nil, leader: leader, epoch: epoch}
 	if p.lead != nil {
 		r.enough = p.lead.enough()
 	}

@@ -127,7 +127,7 @@ func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
 				if p.log != nil {
 					p.log.SetConfig(settings)
 				}
-				p.setRole(t.Partitions[i], settings)
+				p.setRole(img, t.Partitions[i], settings)
 			}
 		}
 	}
