@@ -262,8 +262,8 @@ func (c *timeCheck) ends(s *pass) {
 		c.n++
 	}
 	c.used = c.n
-	if c.sealed() && s.maxTime >= 0 && !s.blind && (c.n == 0 || c.prevTime < s.maxTime) {
-		c.hold(true, -1, -1, "the last entry does not reach the segment's largest timestamp "+decimal(s.maxTime))
+	if c.sealed() && s.maxTime >= 0 && !s.blind && (c.n == 0 || c.prevTime < s.maxTime) { // the active one gets its last entry when it is sealed
+		c.hold(!c.last, -1, -1, "the last entry does not reach the segment's largest timestamp "+decimal(s.maxTime))
 	}
 	if o := s.offsets; o != nil && c.sealed() && c.n > 1 && !s.blind && c.late > o.prevOffset && len(o.held) == 0 {
 		o.hold(true, -1, -1, "entries are missing at the end: the time index has one for offset "+decimal(int64(c.late))+", the last here is for "+decimal(int64(o.prevOffset)))

@@ -92,6 +92,7 @@ func (d *Dump) directory(dir string) error {
 				d.total.Damage++
 			}
 		case e.Type().IsRegular():
+			known = known || parseName(p).typ != TypeForeign
 			d.plainFile(p)
 		}
 	}
