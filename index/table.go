@@ -26,6 +26,7 @@ package index
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 	"sync"
@@ -78,7 +79,7 @@ func (t *table) init(o Options, width int) {
 	t.limit = max(o.MaxBytes/width, 2)
 }
 
-// create makes the file, empty. It gets its blocks with the first entry.
+// create makes the file, empty. It gets its blocks with the first entry; without create, its name too.
 func (t *table) create() error {
 	f, err := t.opts.FS.OpenFile(t.opts.Name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
@@ -97,9 +98,13 @@ func (t *table) Len() int { return int(t.count.Load()) }
 func (t *table) full(reserved int) bool { return int(t.count.Load())+reserved >= t.limit }
 
 // open believes the first entries of an existing file, all that its length allows if entries is negative. The file is cut
-// to them, since what follows is zeros or garbage. Nothing is mapped yet.
+// to them, since what follows is zeros or garbage. Nothing is mapped yet. A file that is missing has no entries.
 func (t *table) open(entries int) error {
 	f, err := t.opts.FS.OpenFile(t.opts.Name, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) && entries <= 0 {
+		t.count.Store(0)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -139,9 +144,9 @@ func (t *table) Load() error {
 func (t *table) mapFile(length int64, writable bool) error {
 	flag := os.O_RDONLY
 	if writable {
-		flag = os.O_RDWR
+		flag = os.O_RDWR | os.O_CREATE
 	}
-	f, err := t.opts.FS.OpenFile(t.opts.Name, flag, 0)
+	f, err := t.opts.FS.OpenFile(t.opts.Name, flag, 0o644)
 	if err != nil {
 		return err
 	}
@@ -266,6 +271,9 @@ func (t *table) trim(n int64) error {
 		}
 	}
 	f, err := t.opts.FS.OpenFile(t.opts.Name, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) && n == 0 {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -286,6 +294,9 @@ func (t *table) Unload() error {
 // Sync makes the entries and the file's length durable.
 func (t *table) Sync() error {
 	f, err := t.opts.FS.OpenFile(t.opts.Name, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) && t.count.Load() == 0 {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -94,14 +94,15 @@ func (s *Segment) agree() error {
 		return index.ErrCorrupt
 	}
 	t, timed := s.times.Last()
-	if !timed {
-		if newest >= 0 {
-			return index.ErrCorrupt
-		}
-		return nil
-	}
-	if newest > t.Timestamp || size == 0 {
+	if timed && size == 0 {
 		return index.ErrCorrupt
+	}
+	// the active segment has no entry yet for what came after the last one
+	if !s.active && newest > t.Timestamp && (timed || newest >= 0) {
+		return index.ErrCorrupt
+	}
+	if !timed {
+		return nil
 	}
 	return s.checkTime(t)
 }

@@ -195,7 +195,7 @@ func (s *Segment) alignUp(from, to, limit record.Position) record.Position {
 }
 
 func (s *Segment) examineGap(g extent, to record.Position) error {
-	pool := s.env.pool(g.to-g.from)
+	pool := s.env.pool(g.to - g.from)
 	pooled := pool.Get().(*[]byte)
 	defer pool.Put(pooled)
 	scan := func(from record.Position) *record.Scanner {

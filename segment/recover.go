@@ -153,7 +153,7 @@ func (s *Segment) lastWhole(size record.Position) (record.Position, record.Offse
 
 // accept reads from a batch's start on and returns where the last sound batch ends.
 func (s *Segment) accept(from, size record.Position, next record.Offset, each func(record.Batch)) (record.Position, record.Offset, error) {
-	pool := s.env.pool(size-from)
+	pool := s.env.pool(size - from)
 	pooled := pool.Get().(*[]byte)
 	defer pool.Put(pooled)
 	sc := record.NewScanner(s.file, record.ScanOptions{File: s.name(LogExt), Start: from, End: size, Buffer: *pooled, CRC: true})

@@ -219,9 +219,6 @@ func TestCatalogue10_EmptySegmentsAreNormal(t *testing.T) {
 	s, err := Create(f.env, f.dir, 100, f.options, "") // onto the existing empty one
 	must(t, err)
 	must(t, s.CloseClean())
-	for _, ext := range []string{IndexExt, TimeExt} {
-		must(t, f.fs.Remove(path.Join(f.dir, FileName(100, ext))))
-	}
 	s, next, err := OpenClean(f.env, f.dir, 100, f.options)
 	must(t, err)
 	if next != 100 {

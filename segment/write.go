@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"syscall"
@@ -50,9 +51,9 @@ func Create(env *Env, dir string, base record.Offset, o Options, spare string) (
 	if err == nil && size != 0 {
 		err = fmt.Errorf("segment: %s is in the way, with %d bytes", name, size)
 	}
-	for _, create := range []func() error{s.createOffsets, s.createTimes} {
-		if err == nil {
-			err = create()
+	for _, ext := range []string{IndexExt, TimeExt} { // made with the first entry; a leftover of that name is none
+		if rerr := env.FS.Remove(s.name(ext)); err == nil && rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = rerr
 		}
 	}
 	if err != nil {
@@ -301,6 +302,16 @@ func (s *Segment) Seal() error {
 }
 
 func (s *Segment) sealIndexes() error {
+	if s.offsets.Len() == 0 { // a sealed segment has all its files
+		if err := s.createOffsets(); err != nil {
+			return err
+		}
+	}
+	if s.times.Len() == 0 {
+		if err := s.createTimes(); err != nil {
+			return err
+		}
+	}
 	if err := s.offsets.Seal(); err != nil {
 		return err
 	}
@@ -326,7 +337,6 @@ func (s *Segment) CloseClean() error {
 	f, active := s.file, s.active
 	s.mu.Unlock()
 	if f != nil && active {
-		errs = append(errs, s.Finish())
 		if s.w.allocated > s.size.Load() {
 			errs = append(errs, f.Truncate(s.size.Load()))
 		}
