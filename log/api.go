@@ -61,7 +61,8 @@ type Append struct {
 type Appended struct {
 	// Base and Last are the offsets of its first and last record.
 	Base, Last record.Offset
-	// AppendTimeMs is the time given to the records of a LogAppendTime topic in ms, else −1.
+	// AppendTimeMs is the time given to the records of a LogAppendTime topic in ms, or for a Duplicate the largest timestamp of
+	// the batch that was stored, else −1.
 	AppendTimeMs int64
 	// LogStart is the log start offset at that moment.
 	LogStart record.Offset

@@ -95,9 +95,7 @@ func (l *Log) appendLocked(a *Append) (Appended, error) {
 		}
 		if dup != nil {
 			r.Base, r.Last, r.Duplicate = dup.base(), dup.LastOffset, true
-			if r.AppendTimeMs >= 0 {
-				r.AppendTimeMs = dup.Timestamp
-			}
+			r.AppendTimeMs = dup.Timestamp
 			return r, nil
 		}
 	}

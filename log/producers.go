@@ -62,10 +62,13 @@ type producers struct {
 // check says what an append of b would be: a repeated batch (dup is the first one), the next one (dup nil), or an error.
 func (ps *producers) check(b record.Batch) (dup *SentBatch, err error) {
 	p := ps.byID[b.ProducerID()]
+	epoch, first, last := b.ProducerEpoch(), b.BaseSequence(), b.LastSequence()
+	if epoch < 0 {
+		return nil, fmt.Errorf("%w: producer %d with the epoch %d", ErrProducerFenced, b.ProducerID(), epoch)
+	}
 	if p == nil {
 		return nil, nil
 	}
-	epoch, first, last := b.ProducerEpoch(), b.BaseSequence(), b.LastSequence()
 	if epoch < p.Epoch {
 		return nil, fmt.Errorf("%w: producer %d has epoch %d, the batch %d", ErrProducerFenced, p.ID, p.Epoch, epoch)
 	}

@@ -12,7 +12,7 @@
 // Nouns: an [API] is one kind of request with its versions and the shape of its body; a [Table] holds the APIs that are
 // served; [Limits] bound the frames; a [Header] is what stands before the body.
 //
-// The messages are the structs of kmsg. Their decoder trusts counts, ignores bytes that are left over, and takes null
+// The messages are the structs of kmsg. Their decoder trusts counts and takes null
 // where there must be a value, so [Table.Decode] first walks the body by its shape, adding up what decoding will
 // allocate, and only then lets it decode. A body that would cost more than 32 times its size is refused.
 package protocol

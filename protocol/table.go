@@ -82,7 +82,7 @@ func (t *Table) APIs() []API { return t.apis }
 
 // Decode reads the body of a request. The request owns its strings; byte fields (the records of Produce) alias the body.
 // Fields that the version does not have get the value that Kafka means by their absence. Errors: ErrUnknownKey,
-// ErrUnsupportedVersion, ErrMalformed (bytes missing or left over, null where a value must be, a count that cannot be),
+// ErrUnsupportedVersion, ErrMalformed (bytes missing, null where a value must be, a count that cannot be),
 // ErrTooCostly.
 func (t *Table) Decode(key, version int16, body []byte) (kmsg.Request, error) {
 	api, err := t.Check(key, version, body)

@@ -84,10 +84,7 @@ func (a *API) check(version int16, body []byte) error {
 			return err
 		}
 	}
-	if w.at != len(body) {
-		return fmt.Errorf("%w: %d bytes are left over", ErrMalformed, len(body)-w.at)
-	}
-	return nil
+	return nil // bytes after the body are ignored, as Kafka does
 }
 
 func (w *walker) fields(fields []field) error {
