@@ -271,3 +271,13 @@ func TestRotMetadataStore(t *testing.T) {
 	}
 	t.Logf("%d of %d flipped bits reported", reported, len(good)/61)
 }
+
+// memory is a file system with the directory of one partition.
+func memory(t testing.TB) vfs.FS {
+	t.Helper()
+	files := vfs.NewMem()
+	if err := files.MkdirAll("/data/t-0", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
