@@ -195,11 +195,11 @@ func (l *Log) roll(nowMs int64) error {
 	if err := old.Finish(); err != nil {
 		return err
 	}
-	spare := ""
+	o := segmentOptions(c)
 	if l.w.spare {
-		spare, l.w.spare = path.Join(l.path, SpareFile), false
+		o.Spare, l.w.spare = path.Join(l.path, SpareFile), false
 	}
-	seg, err := segment.Create(l.dir.env, l.path, l.w.next, segmentOptions(c), spare)
+	seg, err := segment.Create(l.dir.env, l.path, l.w.next, o)
 	if err != nil {
 		return fmt.Errorf("log: %s: new segment: %w", l.path, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"path"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -208,7 +209,7 @@ func TestCatalogue09_SlowFsyncBlocksNeitherAppendsNorReads(t *testing.T) {
 	flushed := make(chan error)
 	go func() { flushed <- r.step.Run() }()
 	for in.Hits() == 0 {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	for range 10 { // all of this while the disk hangs
 		_, _, err := r.write(l, sent{})

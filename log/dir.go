@@ -93,24 +93,34 @@ type Dir struct {
 	committer Committer
 
 	meta        metaState
-	cleanEpoch  int64 // of the marker that was found, −1 for none
-	clean       bool
 	brokerEpoch atomic.Int64
-	found       []Found
-	points      checkpoints // as read at the opening
+	opening
 
 	offline atomic.Pointer[error]
 	space   space
 	names   newNames
 
-	mu     sync.Mutex // guards logs, trash, rnd, closed
+	mu sync.Mutex // guards inventory
+	inventory
+
+	ticking sync.Mutex
+	due     dirSchedule
+}
+
+// opening is what was found when the directory was opened; it does not change.
+type opening struct {
+	clean      bool
+	cleanEpoch int64 // of the clean-stop marker, −1 for none
+	found      []Found
+	points     checkpoints
+}
+
+// inventory is what is in the directory now.
+type inventory struct {
 	logs   map[TopicPartition]*Log
 	trash  []trash
 	rnd    *rand.Rand
 	closed bool
-
-	ticking sync.Mutex
-	due     dirSchedule
 }
 
 type metaState struct {
@@ -143,9 +153,10 @@ func OpenDir(o DirOptions) (*Dir, error) {
 		return nil, err
 	}
 	d := &Dir{
-		o: o, fs: o.FS, path: o.Path, log: o.Logger, lock: lock, committer: o.Committer, cleanEpoch: -1,
-		env:  segment.NewEnv(o.FS, o.Logger, o.Settings.OpenSegments),
-		logs: map[TopicPartition]*Log{}, rnd: rand.New(rand.NewPCG(o.Settings.Seed, 0x6b6c)),
+		o: o, fs: o.FS, path: o.Path, log: o.Logger, lock: lock, committer: o.Committer,
+		env:       segment.NewEnv(o.FS, o.Logger, o.Settings.OpenSegments),
+		opening:   opening{cleanEpoch: -1},
+		inventory: inventory{logs: map[TopicPartition]*Log{}, rnd: rand.New(rand.NewPCG(o.Settings.Seed, 0x6b6c))},
 	}
 	d.brokerEpoch.Store(-1)
 	d.space.init(d)

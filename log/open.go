@@ -174,7 +174,7 @@ func (l *Log) writePartitionFile() error {
 
 // startAt makes the first segment of an empty log.
 func (l *Log) startAt(o record.Offset) error {
-	seg, err := segment.Create(l.dir.env, l.path, o, segmentOptions(l.config.Load()), "")
+	seg, err := segment.Create(l.dir.env, l.path, o, segmentOptions(l.config.Load()))
 	if err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func (l *Log) applyCut(p cutPlan, kept, dropped []*segment.Segment) error {
 	if p.keep >= 0 {
 		o := segment.CutOptions{Options: segmentOptions(l.config.Load()), Size: p.at, End: p.end}
 		active, err = segment.CutBack(l.dir.env, l.path, dropped[0].Base(), o)
-	} else if active, err = segment.Create(l.dir.env, l.path, p.end, segmentOptions(l.config.Load()), ""); err == nil {
+	} else if active, err = segment.Create(l.dir.env, l.path, p.end, segmentOptions(l.config.Load())); err == nil {
 		err = l.dir.fs.SyncDir(l.path)
 	}
 	if err != nil {

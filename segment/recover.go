@@ -8,7 +8,6 @@ import (
 
 	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/record"
-	"github.com/keeplog/keeplog/vfs"
 )
 
 // OpenClean opens the active segment after a clean stop: the log file is whole, the indexes are checked against it. next is
@@ -209,7 +208,7 @@ func (s *Segment) keepTorn(end, size record.Position, next record.Offset) (strin
 		return "", err
 	}
 	name := path.Join(s.dir, TornName(s.base, end))
-	if err := copyRange(s.env.FS, s.file, name, int64(end), int64(size)); err != nil {
+	if err := s.copyRange(name, int64(end), int64(size)); err != nil {
 		s.env.Logger.Warn("no copy of what followed the last good batch", "segment", s.name(LogExt), "position", end, "err", err)
 		_ = s.env.FS.Remove(name)
 		return "", nil
@@ -217,15 +216,16 @@ func (s *Segment) keepTorn(end, size record.Position, next record.Offset) (strin
 	return name, s.env.FS.SyncDir(s.dir)
 }
 
-func copyRange(fs vfs.FS, from vfs.File, name string, begin, end int64) error {
-	to, err := fs.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+// copyRange copies bytes of the log file to a new file, durably.
+func (s *Segment) copyRange(name string, begin, end int64) error {
+	to, err := s.env.FS.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
 	buf := make([]byte, 256<<10)
 	for at := begin; at < end && err == nil; {
 		part := buf[:min(int64(len(buf)), end-at)]
-		if _, err = from.ReadAt(part, at); err == nil {
+		if _, err = s.file.ReadAt(part, at); err == nil {
 			_, err = to.WriteAt(part, at-begin)
 		}
 		at += int64(len(part))

@@ -69,6 +69,8 @@ type Options struct {
 	MaxBytes      int64 // segment.bytes
 	IndexBytes    int   // segment.index.bytes
 	IndexInterval int64 // index.interval.bytes
+	// Spare, for Create only, is the path of an empty file with blocks (MakeSpare) to take; empty: none.
+	Spare string
 }
 
 // Segment is one segment.

@@ -145,7 +145,7 @@ func (f *fixture) patch(ext string, at int64, b []byte) {
 
 func (f *fixture) create() *Segment {
 	f.t.Helper()
-	s, err := Create(f.env, f.dir, 100, f.options, "")
+	s, err := Create(f.env, f.dir, 100, f.options)
 	must(f.t, err)
 	return s
 }
@@ -216,7 +216,7 @@ func TestCatalogue10_EmptySegmentsAreNormal(t *testing.T) {
 	f := newFixture(t, vfs.NewMem())
 	s := f.create()
 	must(t, s.CloseClean())
-	s, err := Create(f.env, f.dir, 100, f.options, "") // onto the existing empty one
+	s, err := Create(f.env, f.dir, 100, f.options) // onto the existing empty one
 	must(t, err)
 	must(t, s.CloseClean())
 	s, next, err := OpenClean(f.env, f.dir, 100, f.options)

@@ -33,13 +33,13 @@ type writer struct {
 	step       int64 // of the next allocation; negative: the file system cannot
 }
 
-// Create makes a new, empty segment and opens it for writing. An empty file of that name is taken over. spare, where not
-// empty, is a file that becomes the log file by renaming. The names are not durable yet.
-func Create(env *Env, dir string, base record.Offset, o Options, spare string) (*Segment, error) {
+// Create makes a new, empty segment and opens it for writing. An empty file of that name is taken over. Where Spare is set,
+// that file becomes the log file by renaming. The names are not durable yet.
+func Create(env *Env, dir string, base record.Offset, o Options) (*Segment, error) {
 	s := newSegment(env, dir, base, o.IndexBytes)
 	name := s.name(LogExt)
-	if spare != "" {
-		if err := env.FS.Rename(spare, name); err != nil {
+	if o.Spare != "" {
+		if err := env.FS.Rename(o.Spare, name); err != nil {
 			return nil, err
 		}
 	}
