@@ -45,6 +45,9 @@ func (w *world) do(o operation) error {
 	}
 	parts := w.live()
 	if len(parts) == 0 {
+		if !w.strict && len(w.parts) > 0 { // what broke is closed
+			return w.dir.Offline()
+		}
 		if _, err := w.addPart("events", 0, partConfig(1)); err != nil {
 			return err
 		}
@@ -90,7 +93,7 @@ func (w *world) do(o operation) error {
 		_, err := w.addPart(p.id.Topic, p.id.Partition, p.c)
 		return err
 	case opEpoch:
-		return p.l.StartEpoch(p.l.LatestEpoch() + 1)
+		return w.lead(p)
 	}
 	panic("no such operation")
 }
@@ -109,32 +112,28 @@ const (
 	fromStopped
 )
 
-// beginnings makes each start once.
-type beginnings map[begin]*world
-
-func (b beginnings) world(t testing.TB, from begin) *world {
+// worldFrom is a new world at a start.
+func worldFrom(t testing.TB, from begin) *world {
 	t.Helper()
-	if b[from] == nil {
-		w := newWorld(uint64(from) + 1)
-		if from != fromNothing {
-			steps := []operation{opAppend, opAppendSync, opAppend, opEpoch, opAppendSync, opRoll, opAppendSync, opAppendSync, opAppend, opAppendSync, opCheckpoint}
-			for _, o := range steps {
-				if err := w.do(o); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := w.observe(); err != nil {
-				t.Fatal(err)
-			}
-			if from == fromStopped {
-				if err := w.stop(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		b[from] = w
+	w := newWorld(uint64(from) + 1)
+	if from == fromNothing {
+		return w
 	}
-	return b[from].clone()
+	steps := []operation{opAppend, opAppendSync, opAppend, opEpoch, opAppendSync, opRoll, opAppendSync, opAppendSync, opAppend, opAppendSync, opCheckpoint}
+	for _, o := range steps {
+		if err := w.do(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.observe(); err != nil {
+		t.Fatal(err)
+	}
+	if from == fromStopped {
+		if err := w.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w.clone()
 }
 
 // sequence runs operations from a start.
@@ -155,66 +154,58 @@ func (x *explorer) sequence(w *world, from begin, ops []operation) {
 	})
 }
 
-// TestCrash takes the power away at every call of short workloads: all of one operation, then all of two, then random
-// longer ones, the written ones in between.
+// TestCrash takes the power away at every call of generated workloads: all of one operation, then all of two, in an order
+// by seed, then random longer ones.
 func TestCrash(t *testing.T) {
 	seed := seedOf(t)
-	x := newExplorer(seed, newBudget(5*time.Second))
-	starts := beginnings{}
-	for a := range opCount {
-		for from := fromNothing; from <= fromStopped; from++ {
-			x.sequence(starts.world(t, from), from, []operation{a})
+	jobs, ones := crashJobs(seed)
+	x := explore(t, newExplorer(seed, newBudget(4*time.Second)), func(i int) workload {
+		if i < len(jobs) {
+			return jobs[i]
 		}
-	}
-	ones := x.seq
-	pairs := x.pairs(t, starts)
-	longer := 0
-	if long() {
-		for rng := rand.New(rand.NewPCG(seed, 2)); !x.done(); longer++ {
-			x.longer(t, starts, rng)
-		}
-	}
+		return longer(seed, uint64(i))
+	})
 	for _, f := range x.failures {
 		t.Error(f)
 	}
-	t.Logf("%s: %d of one operation, %d of two (of %d), %d longer", x, ones, pairs, int(opCount)*int(opCount)*2, longer)
+	t.Logf("%s; there are %d of one operation, %d of two", x, ones, len(jobs)-ones)
 }
 
-// pairs runs the workloads of two operations, in an order by seed.
-func (x *explorer) pairs(t *testing.T, starts beginnings) int {
-	type pair struct {
-		from begin
-		ops  [2]operation
+// crashJobs are all workloads of one operation and, in an order by seed, of two.
+func crashJobs(seed uint64) (jobs []workload, ones int) {
+	add := func(from begin, ops ...operation) {
+		jobs = append(jobs, func(x *explorer, t testing.TB) { x.sequence(worldFrom(t, from), from, ops) })
 	}
-	var all []pair
+	for a := range opCount {
+		for from := fromNothing; from <= fromStopped; from++ {
+			add(from, a)
+		}
+	}
+	ones = len(jobs)
 	for a := range opCount {
 		for b := range opCount {
-			all = append(all, pair{fromKilled, [2]operation{a, b}}, pair{fromStopped, [2]operation{a, b}})
+			add(fromKilled, a, b)
+			add(fromStopped, a, b)
 		}
 	}
-	rng := rand.New(rand.NewPCG(x.seed, 3))
-	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	n := 0
-	for _, p := range all {
-		if x.done() {
-			break
-		}
-		x.sequence(starts.world(t, p.from), p.from, p.ops[:])
-		n++
-	}
-	return n
+	pairs := jobs[ones:]
+	rand.New(rand.NewPCG(seed, 3)).Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
+	return jobs, ones
 }
 
-// longer runs a random workload of 3 to 20 operations.
-func (x *explorer) longer(t *testing.T, starts beginnings, rng *rand.Rand) {
+// longer is a random workload of 3 to 20 operations.
+func longer(seed, number uint64) workload {
+	rng := rand.New(rand.NewPCG(seed, number))
 	ops := make([]operation, 3+rng.IntN(18))
 	for i := range ops {
 		ops[i] = operation(rng.IntN(int(opCount)))
 	}
 	from := begin(rng.IntN(3))
-	w := starts.world(t, from)
-	w.rng = rand.New(rand.NewPCG(rng.Uint64(), 5))
-	x.sequence(w, from, ops)
+	return func(x *explorer, t testing.TB) {
+		w := worldFrom(t, from)
+		w.rng = rng
+		x.sequence(w, from, ops)
+	}
 }
 
 func newStepped() *log.Stepped { return new(log.Stepped) }

@@ -2,13 +2,18 @@ package logtest
 
 import (
 	"fmt"
+	"hash/fnv"
 	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
 
 	"github.com/keeplog/keeplog/vfs"
 )
@@ -17,7 +22,8 @@ import (
 type explorer struct {
 	seed   uint64
 	budget budget
-	rng    *rand.Rand
+	total  *atomic.Int64 // states of all explorers of a run
+	rng    *rand.Rand    // of the workload: it does not depend on what ran before
 	// wide is how many policies are tried at a point beyond which they are sampled, random how many random ones.
 	wide, random int
 	// one in deepOf states is crashed again during its recovery; one in afterOf is used afterwards; one in auditOf is
@@ -35,16 +41,57 @@ type explorer struct {
 
 func newExplorer(seed uint64, b budget) *explorer {
 	return &explorer{
-		seed: seed, budget: b, rng: rand.New(rand.NewPCG(seed, 1)), wide: 40, random: 3, deepOf: 60, afterOf: 4, auditOf: 16,
+		seed: seed, budget: b, total: new(atomic.Int64), wide: 40, random: 3, deepOf: 60, afterOf: 4, auditOf: 16,
 		seen: map[uint64]bool{}, kinds: map[string]bool{}, hashSeed: maphash.MakeSeed(), stopAt: 5,
 	}
 }
 
-func (x *explorer) done() bool { return len(x.failures) >= x.stopAt || x.budget.spent(x.states) }
+func (x *explorer) done() bool {
+	return len(x.failures) >= x.stopAt || x.budget.spent(int(x.total.Load()))
+}
 
 func (x *explorer) String() string {
 	return fmt.Sprintf("%d crash states (%d distinct) at %d points of %d workloads, %d of them crashed again during recovery",
 		x.states, x.distinct, x.points, x.seq, x.deep)
+}
+
+func workers() int { return runtime.GOMAXPROCS(0) }
+
+// workload is one job of an explorer.
+type workload func(x *explorer, t testing.TB)
+
+// explore hands workloads to as many explorers as there are processors, in order. next
+// returns nil when there is nothing more.
+func explore(t testing.TB, first *explorer, next func(i int) workload) *explorer {
+	t.Helper()
+	var wait sync.WaitGroup
+	var at atomic.Int64
+	all := make([]*explorer, workers())
+	for i := range all {
+		x := *first
+		x.seen, x.kinds = map[uint64]bool{}, map[string]bool{}
+		if !long() {
+			x.wide, x.random, x.deepOf = 10, 1, 150
+		}
+		all[i] = &x
+		wait.Go(func() {
+			for !x.done() {
+				job := next(int(at.Add(1)) - 1)
+				if job == nil {
+					return
+				}
+				job(&x, t)
+			}
+		})
+	}
+	wait.Wait()
+	sum := *first
+	for _, x := range all {
+		sum.states, sum.distinct, sum.deep = sum.states+x.states, sum.distinct+x.distinct, sum.deep+x.deep
+		sum.points, sum.seq, sum.met = sum.points+x.points, sum.seq+x.seq, sum.met+x.met
+		sum.failures = append(sum.failures, x.failures...)
+	}
+	return &sum
 }
 
 // run does a workload and checks all states on its way.
@@ -54,6 +101,7 @@ func (x *explorer) run(w *world, name string, work func() error) {
 	}
 	x.seq++
 	clear(x.seen)
+	x.rng = rand.New(rand.NewPCG(x.seed, nameSeed(name)))
 	over := false
 	w.hooked(func(point string) {
 		if over || x.done() {
@@ -91,6 +139,20 @@ func (x *explorer) closing(w *world) error {
 		return nil
 	})
 }
+
+func nameSeed(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return h.Sum64()
+}
+
+func (x *explorer) count() {
+	x.states++
+	x.total.Add(1)
+}
+
+// one says yes once in n times.
+func (x *explorer) one(n int) bool { return x.rng.IntN(n) == 0 }
 
 // guard turns a panic into an error.
 func guard(f func() error) (err error) {
@@ -149,7 +211,7 @@ type attempt struct {
 
 // state checks one crash state, unless an equal one was checked.
 func (x *explorer) state(w *world, disk *vfs.CrashFS, a attempt) {
-	x.states++
+	x.count()
 	if !a.killed {
 		sum := x.hash(disk, a.promises)
 		if x.seen[sum] {
@@ -158,7 +220,7 @@ func (x *explorer) state(w *world, disk *vfs.CrashFS, a attempt) {
 		x.seen[sum] = true
 	}
 	x.distinct++
-	deep := x.distinct%x.deepOf == 0
+	deep := x.one(x.deepOf)
 	var before *vfs.CrashFS
 	if deep {
 		before = disk.ForkKilled()
@@ -180,23 +242,23 @@ func (x *explorer) judge(w *world, disk *vfs.CrashFS, a attempt) error {
 	if err != nil {
 		return err
 	}
-	if x.distinct%x.auditOf == 0 {
+	if x.one(x.auditOf) {
 		if err := audit(disk); err != nil {
 			return err
 		}
 	}
-	if a.killed || x.distinct%3 == 0 {
+	if a.killed || x.one(3) {
 		second, err := w.reopen(disk.Fork(vfs.Policy{Kind: vfs.KeepNone}, 0), r.published(a.promises))
 		if err != nil {
 			return fmt.Errorf("recovered, then power loss: %w", err)
 		}
-		x.states++
+		x.count()
 		x.distinct++
 		if !a.killed {
 			r = second
 		}
 	}
-	if x.distinct%x.afterOf == 0 {
+	if x.one(x.afterOf) {
 		return r.after()
 	}
 	return nil
@@ -231,7 +293,7 @@ func (x *explorer) again(w *world, disk *vfs.CrashFS, a attempt) {
 			if failed {
 				return
 			}
-			x.states++
+			x.count()
 			x.deep++
 			kept := state.ForkKilled()
 			if err := guard(func() error { _, err := w.reopen(state, promises); return err }); err != nil {
@@ -310,12 +372,7 @@ type failure struct {
 // fail notes the first failure of each kind.
 func (x *explorer) fail(w *world, name string, f failure) {
 	x.met++
-	kind := strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return -1
-		}
-		return r
-	}, f.err.Error())
+	kind := withoutDigits(f.err)
 	if x.kinds[kind] {
 		return
 	}

@@ -130,6 +130,7 @@ type part struct {
 	l     *log.Log // nil while closed
 	state partState
 	m     model
+	epoch record.Epoch // the newest leader epoch that was used
 }
 
 func (p *part) String() string {

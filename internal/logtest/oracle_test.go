@@ -248,7 +248,7 @@ func (r *reopened) after() error {
 		if err := resend(&q); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
-		if err := l.StartEpoch(l.LatestEpoch() + 1); err != nil {
+		if err := w.lead(&q); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 		w.parts = append(w.parts, &q)

@@ -3,10 +3,18 @@ package logtest
 import (
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
+
+// TestMain trades memory for speed: every crash state is garbage at once.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 // budget is how long a harness goes on: for a time, or up to a count of states.
 type budget struct {
@@ -50,4 +58,14 @@ func seedOf(t testing.TB) uint64 {
 	}
 	t.Logf("KEEPLOG_SEED=%d", seed)
 	return seed
+}
+
+// withoutDigits is an error's text as a kind of errors.
+func withoutDigits(err error) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, err.Error())
 }

@@ -21,6 +21,7 @@ var began = time.UnixMilli(1_800_000_000_000)
 // world is a data directory and the model of it.
 type world struct {
 	disk    *vfs.CrashFS
+	below   *swapFS       // what faulty stands on
 	faulty  *vfs.FaultyFS // nil: the log writes to disk itself
 	dir     *log.Dir      // nil while closed
 	stepped *log.Stepped
@@ -49,7 +50,7 @@ var sharedCodecs = record.NewCodecs()
 // clone is the same world on a copy of the disk after a process kill; it is closed.
 func (w *world) clone() *world {
 	c := *w
-	c.disk, c.faulty, c.dir, c.stepped, c.at = w.disk.ForkKilled(), nil, nil, nil, nil
+	c.disk, c.below, c.faulty, c.dir, c.stepped, c.at = w.disk.ForkKilled(), nil, nil, nil, nil, nil
 	c.parts = nil
 	for _, p := range w.parts {
 		q := *p
@@ -163,7 +164,13 @@ func (w *world) openPart(p *part) error {
 		p.m.truncate(end)
 	}
 	p.l = l
-	return l.StartEpoch(l.LatestEpoch() + 1)
+	return w.lead(p)
+}
+
+// lead begins a leader epoch that was never used.
+func (w *world) lead(p *part) error {
+	p.epoch = max(p.epoch, p.l.LatestEpoch()) + 1
+	return p.l.StartEpoch(p.epoch)
 }
 
 // addPart creates a partition.
@@ -236,6 +243,9 @@ func (w *world) build(p *part, s shape) sent {
 
 // append gives one batch to the log.
 func (w *world) append(p *part, s shape) error {
+	if p.m.pending != nil {
+		return w.dir.Offline()
+	}
 	b := w.build(p, s)
 	epoch := p.l.LatestEpoch()
 	b.stored.SetPartitionLeaderEpoch(epoch)
@@ -301,7 +311,7 @@ func (w *world) truncate(p *part, n int) error {
 	if end := p.l.WrittenEnd(); end != p.m.end() {
 		return fmt.Errorf("%s: end %d after a truncation to %d", p, end, to)
 	}
-	return nil
+	return w.lead(p)
 }
 
 // renew empties the log and lets it begin at an offset.
@@ -312,7 +322,7 @@ func (w *world) renew(p *part, o record.Offset) error {
 	}
 	p.m = newModel()
 	p.m.origin, p.m.floor, p.m.startMin, p.m.startMax = o, o, o, o
-	return nil
+	return w.lead(p)
 }
 
 // advance moves the log start to the middle of what is stable.
@@ -352,6 +362,9 @@ func (w *world) rollByAge(p *part) error {
 // stop closes the directory cleanly.
 func (w *world) stop() error {
 	err := w.dir.Close()
+	if oerr := w.observe(); oerr != nil {
+		err = oerr
+	}
 	w.closed()
 	return err
 }
@@ -367,6 +380,9 @@ func (w *world) closed() {
 func (w *world) kill() {
 	at := w.at
 	w.disk = w.disk.Kill()
+	if w.below != nil {
+		w.below.FS = w.disk
+	}
 	w.closed()
 	w.hooked(at)
 }

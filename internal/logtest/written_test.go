@@ -77,7 +77,7 @@ func (a actor) roll(id record.ProducerID) func() error {
 
 func (a actor) rollByAge() error { return a.w.rollByAge(a.p) }
 
-func (a actor) epoch() error { return a.p.l.StartEpoch(a.p.l.LatestEpoch() + 1) }
+func (a actor) epoch() error { return a.w.lead(a.p) }
 
 func (a actor) truncate(n int) func() error { return func() error { return a.w.truncate(a.p, n) } }
 
@@ -107,6 +107,7 @@ func (a actor) replicate(epoch record.Epoch) func() error {
 	return func() error {
 		var all []byte
 		var batches []sent
+		a.p.epoch = max(a.p.epoch, epoch)
 		for range 2 {
 			b := a.w.build(a.p, shape{producer: -1, records: 2, size: 40})
 			b.stored.SetPartitionLeaderEpoch(epoch)
@@ -211,7 +212,9 @@ var scripts = []script{
 	})},
 	{"meta.properties", on(1, func(a actor) []func() error {
 		set := func(node int32, cluster string) func() error {
-			return func() error { return a.w.setMeta(log.Meta{ClusterID: cluster, NodeID: node, DirectoryID: "AAAAAAAAAAAAAAAAAAAAAA"}) }
+			return func() error {
+				return a.w.setMeta(log.Meta{ClusterID: cluster, NodeID: node, DirectoryID: "AAAAAAAAAAAAAAAAAAAAAA"})
+			}
 		}
 		return []func() error{set(1, ""), a.sendSynced(1, 1), set(1, "cluster"), a.kill, set(2, "cluster"), a.stop}
 	})},
@@ -226,7 +229,7 @@ var scripts = []script{
 		return []func() error{a.stop, a.kill, a.tick(2 * time.Minute), a.rollByAge, a.w.sync, a.kill, a.stop, a.sendSynced(1, 1)}
 	})},
 	{"a follower", on(1, func(a actor) []func() error {
-		return []func() error{a.replicate(3), a.w.sync, a.replicate(4), a.kill, a.replicate(6), a.w.sync, a.truncate(1), a.replicate(7), a.w.sync, a.stop}
+		return []func() error{a.replicate(3), a.w.sync, a.replicate(4), a.kill, a.replicate(6), a.w.sync, a.truncate(1), a.replicate(9), a.w.sync, a.stop}
 	})},
 	{"large batches", on(1, func(a actor) []func() error {
 		large := func() error { return a.w.append(a.p, shape{producer: 1, records: 3, size: 700}) }
@@ -309,22 +312,24 @@ func bySize(w *world) error {
 // TestCrashWritten takes the power away at every call of workloads written by hand.
 func TestCrashWritten(t *testing.T) {
 	seed := seedOf(t)
-	x := newExplorer(seed, newBudget(2*time.Second))
-	x.wide = 24
-	if x.budget.count == 0 && !long() {
-		x.wide, x.random = 8, 1
-	}
-	n := 0
-	for _, s := range scripts {
-		if x.done() {
-			break
-		}
-		w := newWorld(seed)
-		x.run(w, s.name, func() error { return s.run(w) })
-		n++
-	}
-	for _, f := range x.failures {
+	x := newExplorer(seed, newBudget(3*time.Second))
+	sum := explore(t, x, writtenJobs(seed))
+	for _, f := range sum.failures {
 		t.Error(f)
 	}
-	t.Logf("%s: %d of %d written", x, n, len(scripts))
+	t.Logf("%s; there are %d written", sum, len(scripts))
+}
+
+// writtenJobs are the written workloads, again and again in a long run.
+func writtenJobs(seed uint64) func(i int) workload {
+	return func(i int) workload {
+		round, i := i/len(scripts), i%len(scripts)
+		if round > 0 && !long() {
+			return nil
+		}
+		return func(x *explorer, _ testing.TB) {
+			s, w := scripts[i], newWorld(seed)
+			x.run(w, fmt.Sprintf("%s, round %d", s.name, round), func() error { return s.run(w) })
+		}
+	}
 }
