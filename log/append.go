@@ -146,10 +146,8 @@ func (l *Log) write(b record.Batch, nowMs int64) error {
 			l.w.leading.Epoch = record.NoEpoch
 		}
 	}
-	l.ends.wrote(b.BaseOffset(), at, place{l.w.next, at + record.Position(len(b)), l.w.active})
-	if !l.config.Load().Flush.DurableOnAck() {
-		l.ends.stableEnd.Store(int64(l.w.next))
-	}
+	end := place{l.w.next, at + record.Position(len(b)), l.w.active}
+	l.ends.wrote(tailEntry{b.BaseOffset(), at}, end, l.config.Load().Flush.DurableOnAck())
 	return nil
 }
 
@@ -175,7 +173,7 @@ func (l *Log) mustRoll(b record.Batch, nowMs int64) (bool, error) {
 		return false, nil
 	}
 	first, ok, err := s.FirstTimestamp()
-	if err != nil && !errors.Is(err, segment.ErrDamaged) {
+	if err != nil && !segment.IsDamage(err) {
 		return false, err
 	}
 	limit := c.Segment.Age.Milliseconds() - l.w.jitterMs

@@ -120,8 +120,8 @@ type tailEntry struct {
 	at   record.Position
 }
 
-// wrote notes a batch and moves the written end.
-func (e *ends) wrote(base record.Offset, at record.Position, end place) {
+// wrote notes a batch and moves the written end, and with it the stable end unless that waits for a flush.
+func (e *ends) wrote(b tailEntry, end place, strict bool) {
 	e.mu.Lock()
 	if e.tail == nil {
 		e.tail = new(tail)
@@ -129,10 +129,13 @@ func (e *ends) wrote(base record.Offset, at record.Position, end place) {
 	if e.tail.seg != end.seg {
 		*e.tail = tail{seg: end.seg}
 	}
-	e.tail.ring[e.tail.count%tailSize] = tailEntry{base, at}
+	e.tail.ring[e.tail.count%tailSize] = b
 	e.tail.count++
 	e.written = end
 	e.writtenEnd.Store(int64(end.offset))
+	if !strict {
+		e.stableEnd.Store(int64(end.offset))
+	}
 	e.mu.Unlock()
 }
 
@@ -221,9 +224,10 @@ func (l *Log) SetConfig(c Config) {
 	l.mu.Lock()
 	old := l.config.Swap(&c)
 	l.w.active.SetOptions(segmentOptions(&c))
-	written := l.ends.writtenEnd.Load()
 	if !c.Flush.DurableOnAck() {
-		l.ends.stableEnd.Store(written)
+		l.ends.mu.Lock()
+		l.ends.stableEnd.Store(l.ends.writtenEnd.Load())
+		l.ends.mu.Unlock()
 	}
 	l.mu.Unlock()
 	if c.Flush.DurableOnAck() && !old.Flush.DurableOnAck() {

@@ -338,6 +338,9 @@ func (l *Log) open(n dirNames) error {
 	if err := r.openSegments(clean); err != nil {
 		return err
 	}
+	if clean && !marked {
+		r.next = max(r.next, r.point) // where the last batch is damaged, Kafka's clean stop still tells the end
+	}
 	if r.next < start {
 		return l.restart(&r, max(start, r.mark.Offset), start)
 	}

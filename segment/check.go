@@ -77,10 +77,10 @@ func (s *Segment) agree() error {
 			return err
 		}
 	}
-	newest, count, firstSize := int64(record.NoTimestamp), 0, record.Position(0)
+	newest, count, firstSize, end := int64(record.NoTimestamp), 0, record.Position(0), last.Position
 	s.resume(last.Position)
 	err := s.walk(last.Position, size, func(h header) bool {
-		newest, count = max(newest, h.maxTimestamp), count+1
+		newest, count, end = max(newest, h.maxTimestamp), count+1, h.end()
 		if count <= 2 {
 			firstSize += h.size
 		}
@@ -89,6 +89,9 @@ func (s *Segment) agree() error {
 	})
 	if err != nil {
 		return err
+	}
+	if end != size { // damage at the end: reading all of it tells what is left
+		return s.place(end, record.ErrTorn)
 	}
 	if size-last.Position > indexTail+firstSize {
 		return index.ErrCorrupt

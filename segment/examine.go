@@ -219,7 +219,7 @@ func (s *Segment) examineGap(g extent, to record.Position) error {
 			continue
 		}
 		err := sc.Err()
-		if err != nil && !isDamage(err) {
+		if err != nil && !IsDamage(err) {
 			return err
 		}
 		beyond, base, rerr := s.resync(done, g.to, next)
@@ -306,7 +306,7 @@ func (r resync) sound(at record.Position) (record.Offset, bool, error) {
 	}
 	err := r.s.checkBatch(header{at: at, size: size})
 	if err != nil {
-		if isDamage(err) {
+		if IsDamage(err) {
 			err = nil
 		}
 		return 0, false, err

@@ -141,10 +141,7 @@ func (s *Segment) scan(from, end record.Position, offset record.Offset, show fun
 		}
 		if !sc.Scan() {
 			err := sc.Err()
-			if err == nil || !isDamage(err) || errors.Is(err, record.ErrTorn) {
-				if errors.Is(err, record.ErrTorn) {
-					err = nil
-				}
+			if err == nil || !IsDamage(err) {
 				return err
 			}
 			if _, eerr := s.examine(from, end, end); eerr != nil { // find out what it is
@@ -153,6 +150,9 @@ func (s *Segment) scan(from, end record.Position, offset record.Offset, show fun
 			if beyond, hit := s.beyondDamage(sc.Position()); hit {
 				sc.Resume(beyond)
 				continue
+			}
+			if errors.Is(err, record.ErrTorn) { // the end cuts a batch
+				return nil
 			}
 			return err
 		}

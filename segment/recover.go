@@ -167,7 +167,7 @@ func (s *Segment) accept(from, size record.Position, next record.Offset, each fu
 		}
 		end, next = sc.Next(), b.NextOffset()
 	}
-	if err := sc.Err(); err != nil && !isDamage(err) {
+	if err := sc.Err(); err != nil && !IsDamage(err) {
 		return end, next, err
 	} else if errors.Is(err, record.ErrNewerVersion) && s.intact(end, size) {
 		return end, next, err

@@ -133,7 +133,7 @@ func (s *Segment) start(target record.Offset) (record.Position, error) {
 		if err == nil {
 			break
 		}
-		if !isDamage(err) {
+		if !IsDamage(err) {
 			return 0, err
 		}
 		e = s.offsets.LookupPosition(e.Position - 1)
@@ -166,8 +166,8 @@ func (s *Segment) checkBatch(h header) error {
 	return sc.Err()
 }
 
-// isDamage says that an error comes from the bytes, not from the file system.
-func isDamage(err error) bool {
+// IsDamage says that an error comes from the bytes, not from the file system.
+func IsDamage(err error) bool {
 	for _, kind := range []error{ErrDamaged, record.ErrCorrupt, record.ErrTorn, record.ErrOldVersion, record.ErrNewerVersion, io.ErrUnexpectedEOF} {
 		if errors.Is(err, kind) {
 			return true
