@@ -166,6 +166,9 @@ func (t *table) mapFile(length int64, writable bool) error {
 		err = cerr
 	}
 	if err != nil {
+		if m != nil {
+			err = errors.Join(err, m.Release())
+		}
 		return err
 	}
 	return t.swap(&view{m: m, data: m.Bytes()})
