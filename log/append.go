@@ -315,7 +315,7 @@ func (l *Log) StartEpoch(e record.Epoch) error {
 func (l *Log) acceptGap() error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
-	if err := l.flushLocked(false); err != nil {
+	if err := l.flushLocked(flushData); err != nil {
 		return err
 	}
 	l.mu.Lock()

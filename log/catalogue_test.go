@@ -100,9 +100,9 @@ func TestCatalogue04_EndIsFoundByBatchesNotByHoles(t *testing.T) {
 }
 
 func TestCatalogue05_SegmentDirectoryFsynced(t *testing.T) {
-	r, l := rolledRig(t, vfs.NewCrash())
+	r, _ := rolledRig(t, vfs.NewCrash())
 	r.crash(vfs.Policy{Kind: vfs.KeepNone}, 0)
-	l = r.log(0)
+	l := r.log(0)
 	r.verify(l)
 	if n := len(l.Segments()); n < 4 {
 		t.Fatalf("%d segments are left", n)

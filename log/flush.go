@@ -19,6 +19,7 @@ type flushJob struct {
 	newLog    bool
 	born      uint64
 	full      bool // the mark is made durable too, with indexes and producer state
+	shared    bool // but for the last step, which the caller does for many logs at once
 	epochs    []EpochEntry
 	epoch     record.Epoch
 	producers []Producer // where full
@@ -37,15 +38,23 @@ func (l *Log) Flush() error {
 func (l *Log) flush() error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
-	return l.flushLocked(false)
+	return l.flushLocked(flushData)
 }
 
-// flushLocked is a flush with flushMu held. full makes the mark durable as well.
-func (l *Log) flushLocked(full bool) error {
+// flushDepth is how much a flush does.
+type flushDepth int
+
+const (
+	flushData   flushDepth = iota // the mark is written
+	flushMarked                   // and ready to be made durable: indexes and producer state are; Dir.syncMarks comes next
+)
+
+// flushLocked is a flush with flushMu held.
+func (l *Log) flushLocked(depth flushDepth) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	job := l.takeJob(full)
+	job := l.takeJob(depth == flushMarked)
 	before := l.durable()
 	if !job.full && !job.newLog && !job.newNames && len(job.rolled) == 0 && before.offset == job.end.offset && before.seg == job.end.seg {
 		return nil
@@ -84,14 +93,15 @@ func (l *Log) durable() place {
 	return l.ends.durable
 }
 
-func (l *Log) takeJob(full bool) flushJob {
+func (l *Log) takeJob(marked bool) flushJob {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ends.mu.Lock()
 	end := l.ends.written
 	l.ends.mu.Unlock()
 	job := flushJob{end: end, rolled: l.w.rolled, newNames: l.w.newNames, newLog: l.w.newLog, born: l.w.born, epoch: l.w.epochs.latest()}
-	job.full = full || len(job.rolled) > 0 || l.f.unmarked >= l.dir.o.Settings.MarkBytes
+	job.shared = marked
+	job.full = marked || len(job.rolled) > 0 || l.f.unmarked >= l.dir.o.Settings.MarkBytes
 	if l.w.epochs.changed {
 		job.epochs = slices.Clone(l.w.epochs.below(end.offset))
 		l.w.epochs.changed = len(job.epochs) < len(l.w.epochs.entries)
@@ -195,6 +205,10 @@ func (l *Log) settle(job *flushJob) error {
 		return nil
 	}
 	l.f.unmarked = 0
+	if job.shared {
+		l.f.dirty = false
+		return nil
+	}
 	if err := l.dir.syncMarks(); err != nil {
 		return err
 	}

@@ -50,8 +50,6 @@ func (v *view) find(o record.Offset) int {
 	return max(i, 0)
 }
 
-func (v *view) active() *segment.Segment { return v.segments[len(v.segments)-1] }
-
 // writer is what appending changes; guarded by Log.mu.
 type writer struct {
 	active    *segment.Segment

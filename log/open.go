@@ -575,5 +575,5 @@ func (l *Log) flushNow() error {
 	}
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
-	return l.flushLocked(false)
+	return l.flushLocked(flushData)
 }

@@ -61,16 +61,21 @@ func (d *Dir) Tick(now time.Time) {
 	if expire {
 		d.due.producers = now.Add(10 * time.Minute)
 	}
+	marked := false
 	for _, l := range logs {
-		if l.schedule.ready.Load() && l.Err() == nil {
-			l.tick(now, expire)
+		if l.Err() == nil {
+			marked = l.tick(now, expire) || marked
 		}
+	}
+	if marked {
+		_ = d.syncMarks()
 	}
 	d.emptyTrash(now)
 	d.tickCheckpoints(now, logs)
 }
 
-func (l *Log) tick(now time.Time, expire bool) {
+// tick does a log's work. It says whether marks were written that must be made durable.
+func (l *Log) tick(now time.Time, expire bool) (marked bool) {
 	settings, next := &l.dir.o.Settings, &l.schedule.next
 	l.tickRoll(now)
 	l.mu.Lock()
@@ -87,7 +92,7 @@ func (l *Log) tick(now time.Time, expire bool) {
 		next.mark = now.Add(settings.MarkInterval)
 	} else if !now.Before(next.mark) {
 		next.mark = now.Add(settings.MarkInterval)
-		l.tickMark()
+		marked = l.tickMark()
 	}
 	if next.retention.IsZero() {
 		next.retention = now.Add(min(30*time.Second, settings.RetentionCheckInterval))
@@ -98,18 +103,21 @@ func (l *Log) tick(now time.Time, expire bool) {
 			l.dir.log.Warn("retention", "log", l.path, "err", err)
 		}
 	}
+	return marked
 }
 
-// tickMark makes the mark durable if it changed.
-func (l *Log) tickMark() {
+// tickMark makes all that the mark names durable, if it changed.
+func (l *Log) tickMark() bool {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	if !l.f.dirty {
-		return
+		return false
 	}
-	if err := l.flushLocked(true); err != nil {
+	if err := l.flushLocked(flushMarked); err != nil {
 		l.dir.log.Debug("mark", "log", l.path, "err", err)
+		return false
 	}
+	return true
 }
 
 func (d *Dir) emptyTrash(now time.Time) {
@@ -351,7 +359,7 @@ func (d *Dir) closeLogs(logs []*Log) []error {
 func (l *Log) closeClean() error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
-	err := l.flushLocked(false)
+	err := l.flushLocked(flushData)
 	l.stop(fmt.Errorf("%w: %s", ErrClosed, l.path))
 	l.mu.Lock()
 	active, end := l.w.active, place{l.w.next, record.Position(l.w.active.Size()), l.w.active}

@@ -102,7 +102,7 @@ type cutPlan struct {
 func (l *Log) cut(plan func(*view) (cutPlan, error)) error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
-	if err := l.flushLocked(false); err != nil {
+	if err := l.flushLocked(flushData); err != nil {
 		return err
 	}
 	l.lockWriter()
