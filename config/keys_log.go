@@ -27,7 +27,7 @@ func logKeys() []Key {
 		{Name: "log.retention.minutes", Type: Int, Null: true, Valid: checked("negative for no limit, or at least 1", notZero), Doc: "Age above which a segment goes; log.retention.ms wins."},
 		{Name: "log.retention.hours", Type: Int, Default: "168", Valid: checked("negative for no limit, or at least 1", notZero), Doc: "Age above which a segment goes; log.retention.ms and log.retention.minutes win."},
 		{Name: "log.retention.check.interval.ms", Type: Long, Default: "300000", Valid: atLeast(1), Doc: "Time between two looks for segments that are old or too much."},
-		{Name: "log.initial.task.delay.ms", Type: Long, Default: "30000", Valid: atLeast(0), Undescribed: true, Doc: "Wait after the start before the first retention and flush tasks."},
+		{Name: "log.initial.task.delay.ms", Type: Long, Default: "30000", Valid: atLeast(0), Undescribed: true, Status: NoEffect, Reason: "periodic work looks at every log each second and does only what is due", Doc: "Wait after the start before the first retention and flush tasks."},
 		{Name: "log.cleanup.policy", Type: List, Default: "delete", Live: true, Valid: oneOf("compact", "delete"), Doc: "Default of the topics' cleanup.policy."},
 		{Name: "log.segment.delete.delay.ms", Type: Long, Default: "60000", Valid: atLeast(0), Live: true, Doc: "Time between taking a segment out of the log and removing its files."},
 
@@ -35,7 +35,7 @@ func logKeys() []Key {
 		{Name: "log.flush.interval.ms", Type: Long, Null: true, Live: true, Doc: "Longest time a written record waits for an fsync, where log.flush.interval.messages is above 1. Not set: log.flush.scheduler.interval.ms."},
 		{Name: "log.flush.scheduler.interval.ms", Type: Long, Default: long, Doc: "Time between two looks for logs that need an fsync."},
 		{Name: "log.flush.offset.checkpoint.interval.ms", Type: Int, Default: "60000", Valid: atLeast(0), Doc: "Time between two writes of recovery-point-offset-checkpoint, which Kafka's tools read."},
-		{Name: "log.flush.start.offset.checkpoint.interval.ms", Type: Int, Default: "60000", Valid: atLeast(0), Doc: "Time between two writes of log-start-offset-checkpoint."},
+		{Name: "log.flush.start.offset.checkpoint.interval.ms", Type: Int, Default: "60000", Valid: atLeast(0), Status: NoEffect, Reason: "a log start is durable before a deletion is answered; the checkpoint is written with the recovery points", Doc: "Time between two writes of log-start-offset-checkpoint."},
 		{Name: "replica.high.watermark.checkpoint.interval.ms", Type: Long, Default: "5000", Doc: "Time between two writes of replication-offset-checkpoint."},
 
 		{Name: "message.max.bytes", Type: Int, Default: "1048588", Valid: atLeast(0), Live: true, Doc: "Largest record batch a topic takes, as it arrives (compressed)."},
@@ -54,7 +54,7 @@ func logKeys() []Key {
 		{Name: "log.cleaner.min.cleanable.ratio", Type: Double, Default: "0.5", Live: true, Valid: between(0, 1), Status: NoEffect, Reason: noCompaction, Doc: "Share of a log that must be uncompacted before compaction takes it on."},
 
 		{Name: "producer.id.expiration.ms", Type: Int, Default: "86400000", Live: true, Valid: atLeast(1), Doc: "Idle time after which a partition forgets a producer id and its window of batches."},
-		{Name: "producer.id.expiration.check.interval.ms", Type: Int, Default: "600000", Valid: atLeast(1), Undescribed: true, Doc: "Time between two looks for producer ids to forget."},
+		{Name: "producer.id.expiration.check.interval.ms", Type: Int, Default: "600000", Valid: atLeast(1), Undescribed: true, Status: NoEffect, Reason: "expired producer ids are looked for with the other periodic work", Doc: "Time between two looks for producer ids to forget."},
 	}
 }
 

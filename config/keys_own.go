@@ -3,7 +3,7 @@ package config
 // ownKeys are the settings that Kafka has no name for.
 func ownKeys() []Key {
 	return []Key{
-		{Name: "keeplog.admin.listener", Type: String, Valid: checked("HOST:PORT or empty", checkHostPort), Doc: "Address of the admin HTTP port: health, metrics, console. Empty opens none."},
+		{Name: "keeplog.admin.listener", Type: String, Valid: checked("HOST:PORT or empty", checkHostPort), Status: NoEffect, Reason: "this version opens no admin port", Doc: "Address of the admin HTTP port: health, metrics, console. Empty opens none."},
 		{Name: "keeplog.log.format", Type: String, Default: "auto", Valid: oneOf("auto", "text", "json"), Doc: "Form of the server's own log lines. auto: text on a terminal, JSON otherwise."},
 		{Name: "keeplog.log.level", Type: String, Default: "info", Valid: oneOf("debug", "info", "warn", "error"), Doc: "Least level of the server's own log lines."},
 		{Name: "keeplog.disk.reserve.bytes", Type: Long, Default: "-1", Valid: atLeast(-1), Doc: "Free space below which appends and new topics are refused, so that reads and deletes go on. -1: the larger of 2 % and 256 MiB, at most an eighth of the file system."},

@@ -184,6 +184,9 @@ func (a *app) startError(cfg *config.Broker, err error) error {
 	case errors.Is(err, syscall.EADDRINUSE):
 		e.why = "another program listens on this address"
 		e.try = "keeplog serve --listen 127.0.0.1:0, which takes a free port"
+	case errors.Is(err, node.ErrCluster):
+		e.why = "this version runs one node by itself"
+		e.try = "leave controller.quorum.voters out, or name only this node in it"
 	case errors.Is(err, node.ErrStorage):
 		e.exit = exitStorage
 	}

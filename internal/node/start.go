@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"net"
@@ -20,8 +21,16 @@ import (
 // leadTime bounds the wait for the metadata log at the start.
 const leadTime = 30 * time.Second
 
+// ErrCluster says that the configuration asks for a cluster of several nodes.
+var ErrCluster = errors.New("node: a metadata quorum of several voters is not served")
+
 // openQuorum opens the metadata log and waits until this node leads it and has its whole image.
 func (n *Node) openQuorum(ctx context.Context) error {
+	for _, v := range n.cfg.Voters() {
+		if v.ID != n.cfg.NodeID() {
+			return fmt.Errorf("%w: controller.quorum.voters names node %d, this is node %d", ErrCluster, v.ID, n.cfg.NodeID())
+		}
+	}
 	home := n.dirs[0]
 	for _, d := range n.dirs {
 		if d.path == n.cfg.MetadataDir() {
