@@ -14,8 +14,9 @@ import (
 const (
 	// sendBatch is the number of answers gathered into one write.
 	sendBatch = 32
-	// writeStep bounds the bytes of one write call, so that progress can be seen.
-	writeStep = 1 << 20
+	// writeStep bounds the bytes of one write call, so that progress can be seen; writePieces the slices of one, below the kernel's 1,024.
+	writeStep   = 1 << 20
+	writePieces = 512
 	// copyStep is the piece in which a span is read when it does not go by sendfile.
 	copyStep = 256 << 10
 	// sendfileMin is the default of Options.SendfileMin: below it copying costs less processor time (BenchmarkSpans).
@@ -67,7 +68,7 @@ func (c *conn) sendBytes(b []byte) error {
 		c.out.used = append(c.out.used, b[:n])
 		c.out.size += n
 		b = b[n:]
-		if c.out.size >= writeStep {
+		if c.out.size >= writeStep || len(c.out.used) >= writePieces {
 			if err := c.flush(); err != nil {
 				return err
 			}

@@ -110,6 +110,31 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+// An answer of more pieces than the kernel takes in one call, with a range for sendfile behind them.
+func TestManySmallSpans(t *testing.T) {
+	f, data := tempFile(t, 1<<20)
+	for _, mode := range []SendMode{SendAuto, SendCopy} {
+		const n = 3000
+		spans, want := make([]api.Span, 0, n+1), []byte("--")
+		for i := range n {
+			spans = append(spans, &fileSpan{f: f, pos: int64(i), n: 10})
+			want = append(append(want, data[i:i+10]...), "--"...)
+		}
+		spans = append(spans, &fileSpan{f: f, pos: 0, n: 100 << 10})
+		want = append(append(want, data[:100<<10]...), "--"...)
+		srv, addr := start(t, Options{Send: mode, Handler: &fake{serve: func(c *api.Call) {
+			a, _ := spanAnswer(spans...)
+			c.To.Complete(a)
+		}}})
+		c := dial(t, addr)
+		c.send(frame(1, "x"))
+		if got, err := c.receive(); err != nil || got != string(want) {
+			t.Fatalf("mode %d: wrong bytes: %d of %d, %v", mode, len(got), len(want), err)
+		}
+		eventually(t, "buffers given back", func() bool { return srv.Stats().FrameBytes == 0 })
+	}
+}
+
 // A file that became shorter than its span ends the connection: the size of the frame is already on its way.
 func TestSpanBehindTheEndOfItsFile(t *testing.T) {
 	f, _ := tempFile(t, 1000)
