@@ -124,6 +124,9 @@ type markKey struct {
 // marks is the file, open.
 type marks struct {
 	file vfs.File
+	// partial says that a partition without a slot may be older than the file, or have lost its slot: then Kafka's
+	// checkpoints tell its start and recovery point. Otherwise they are of a deleted partition of the same name.
+	partial bool
 
 	mu      sync.Mutex
 	loaded  map[markKey]Mark // as found at the opening, until taken
@@ -144,8 +147,13 @@ func openMarks(fsys vfs.FS, name string) (m *marks, bad int, err error) {
 		return nil, 0, err
 	}
 	m = &marks{file: f, loaded: map[markKey]Mark{}, slots: map[markKey]int64{}, end: 1}
-	if bad, err = m.load(); err == nil {
-		err = f.SyncData() // a killed process may have left in the page cache what is believed from now on
+	// a killed process may have left in the page cache what the disk does not have, and after a failed flush never will
+	if err = f.SyncData(); err == nil {
+		_ = f.DropCache()
+		bad, err = m.load()
+	}
+	if err == nil {
+		err = f.SyncData()
 	}
 	if err != nil {
 		_ = f.Close()
@@ -171,6 +179,7 @@ func (m *marks) load() (bad int, err error) {
 	if err := CheckMarksHeader(b); errors.Is(err, ErrNewerVersion) {
 		return 0, err
 	} else if err != nil { // new, torn or rotten: the slots have their own checksums
+		m.partial = true
 		if size > 0 {
 			bad++
 		}
@@ -183,6 +192,7 @@ func (m *marks) load() (bad int, err error) {
 		mark, ok, err := DecodeMark(b[slot*MarkBytes:])
 		if err != nil {
 			bad++
+			m.partial = true
 		}
 		key := markKey{mark.TopicID, mark.Partition}
 		m.counter = max(m.counter, mark.Counter)

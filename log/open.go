@@ -318,21 +318,21 @@ func hasAnySuffix(s string, suffixes ...string) bool {
 func (l *Log) open(n dirNames) error {
 	d, key := l.dir, TopicPartition{l.id.Topic, l.id.Partition}
 	mark, marked := d.marks.get(markKey{l.id.TopicID, l.id.Partition})
-	start := d.points.starts[key]
-	if marked {
-		start = max(start, mark.LogStart)
+	start, foreign := mark.LogStart, !marked && d.marks.partial
+	if foreign {
+		start = d.points.starts[key]
 	}
 	if len(n.logs) == 0 {
 		return l.openEmpty(mark, marked, start)
 	}
 	first := n.logs[0].base
 	start = max(start, first)
-	r := recovery{l: l, names: n, mark: mark, marked: marked}
+	r := recovery{l: l, names: n, mark: mark, marked: marked, foreign: foreign}
 	if !marked {
 		r.mark = Mark{Epoch: record.NoEpoch, Segment: first, Offset: first}
-		if o, ok := d.points.recovery[key]; ok {
-			r.point = o
-		}
+	}
+	if foreign {
+		r.point = d.points.recovery[key]
 	}
 	clean := d.clean && r.cleanFits()
 	if err := r.openSegments(clean); err != nil {
@@ -348,13 +348,49 @@ func (l *Log) open(n dirNames) error {
 	if err := l.loadEpochs(&r); err != nil {
 		return err
 	}
+	if err := l.dropStates(&r.names, l.w.next); err != nil {
+		return err
+	}
 	if err := l.loadProducers(&r); err != nil {
 		return err
 	}
-	if clean {
-		return nil
+	if !clean {
+		if err := l.afterRecovery(&r); err != nil {
+			return err
+		}
 	}
-	return l.afterRecovery(&r)
+	if foreign { // the checkpoints do not count again
+		return l.markNow()
+	}
+	return nil
+}
+
+// markNow makes a mark durable for what is in the log.
+func (l *Log) markNow() error {
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	if err := l.flushLocked(flushMarked); err != nil {
+		return err
+	}
+	return l.dir.syncMarks()
+}
+
+// dropStates removes the files with producer state that are newer than the log: it would grow over them with other batches.
+// They are gone for good once the directory is synced.
+func (l *Log) dropStates(n *dirNames, end record.Offset) error {
+	kept := n.states[:0]
+	for _, s := range n.states {
+		if s.offset <= end {
+			kept = append(kept, s)
+			continue
+		}
+		l.w.newNames = true
+		if err := removeFile(l.dir.fs, s.name(l.path)); err != nil {
+			return err
+		}
+	}
+	n.states = kept
+	return nil
 }
 
 // openEmpty opens a directory without a segment: a crash came before the first file was durable, or all files are lost.
@@ -493,7 +529,7 @@ func (l *Log) loadProducers(r *recovery) error {
 		var at record.Offset
 		snapshot, at = l.findSnapshot(r.names.states, l.w.next)
 		from = math.MinInt64
-		if !r.marked || invariant.Seeded(invariant.WindowNotRefilled) { // Kafka's directory: a window of one batch
+		if r.foreign || invariant.Seeded(invariant.WindowNotRefilled) { // Kafka's directory: a window of one batch
 			all, from, snapshot = snapshot, at, nil
 		}
 	}

@@ -25,7 +25,9 @@ type recovery struct {
 	names  dirNames
 	mark   Mark
 	marked bool
-	point  record.Offset // Kafka's recovery point, where there is no mark
+	// foreign: there is no mark, and Kafka's checkpoints count.
+	foreign bool
+	point   record.Offset // Kafka's recovery point, where foreign
 
 	segments    []*segment.Segment
 	next        record.Offset
@@ -167,7 +169,7 @@ func (r *recovery) hole(f logFile) bool {
 	if invariant.Seeded(invariant.TornTailKept) {
 		return false
 	}
-	return f.base < r.next || (r.marked && f.base > max(r.next, r.mark.Offset))
+	return f.base < r.next || (!r.foreign && f.base > max(r.next, r.mark.Offset))
 }
 
 // dropRest takes the segments from index i on out of the way: they were never durable. Those with sound batches are kept

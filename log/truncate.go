@@ -248,6 +248,12 @@ func (l *Log) reloadProducers(p cutPlan) error {
 			return err
 		}
 	}
+	if err := l.dropStates(&n, p.end); err != nil {
+		return err
+	}
+	if err := l.dir.fs.SyncDir(l.path); err != nil { // before other batches take the offsets
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := recovery{l: l, names: n, next: l.w.next, marked: true}
