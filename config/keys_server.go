@@ -8,7 +8,7 @@ func serverKeys() []Key {
 		{Name: "broker.id", Type: Int, Default: "1", Kafka: "-1", Valid: atLeast(0), Doc: "Older name of node.id."},
 		{Name: "broker.rack", Type: String, Null: true, Doc: "Rack or zone of this broker, told to clients and used to spread replicas."},
 
-		{Name: "listeners", Type: List, Default: "PLAINTEXT://127.0.0.1:9092", Kafka: "PLAINTEXT://:9092", Valid: checked("NAME://HOST:PORT, …", checkListeners), Doc: "Addresses this broker listens on. A single node opens only the first."},
+		{Name: "listeners", Type: List, Default: "PLAINTEXT://127.0.0.1:9092", Kafka: "PLAINTEXT://:9092", Valid: checked("NAME://HOST:PORT, …", checkListeners), Doc: "Addresses this broker listens on. A node alone opens those that clients are told of, and none of controller.listener.names."},
 		{Name: "advertised.listeners", Type: List, Null: true, Valid: checked("NAME://HOST:PORT, …", checkListeners), Doc: "Addresses told to clients. Not set: listeners. Needed where a listener binds to all interfaces."},
 		{Name: "listener.security.protocol.map", Type: String, Default: "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", Valid: checked("NAME:PROTOCOL, …", checkProtocolMap), Doc: "Security protocol of each listener name."},
 		{Name: "inter.broker.listener.name", Type: String, Null: true, Status: NoEffect, Reason: "a node alone talks to no other broker", Doc: "Listener that brokers use among themselves."},

@@ -5,11 +5,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"slices"
+	"strings"
 
 	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/server/api"
+	"github.com/keeplog/keeplog/vfs"
 )
 
 // directory is one data directory and its id.
@@ -24,25 +28,76 @@ type directory struct {
 // openDirs opens every directory of log.dirs and checks that they belong to this node and to one cluster.
 func (n *Node) openDirs(context.Context) error {
 	cluster, named := "", ""
-	for _, path := range n.cfg.LogDirs() {
-		d, err := log.OpenDir(n.dirOptions(path))
-		if err != nil {
-			return fmt.Errorf("data directory %s: %w", path, err)
+	for _, where := range n.cfg.LogDirs() {
+		if err := checkFresh(n.o.FS, where); err != nil {
+			return fmt.Errorf("data directory %s: %w", where, err)
 		}
-		dir := &directory{Dir: d, path: path}
+		d, err := log.OpenDir(n.dirOptions(where))
+		if err != nil {
+			return fmt.Errorf("data directory %s: %w", where, err)
+		}
+		dir := &directory{Dir: d, path: where}
 		n.dirs = append(n.dirs, dir)
 		if err := dir.identify(n.cfg.NodeID()); err != nil {
-			return fmt.Errorf("data directory %s: %w", path, err)
+			return fmt.Errorf("data directory %s: %w", where, err)
 		}
 		switch {
 		case dir.known == "":
 		case cluster == "":
-			cluster, named = dir.known, path
+			cluster, named = dir.known, where
 		case cluster != dir.known:
-			return fmt.Errorf("data directory %s belongs to cluster %s, but %s to cluster %s", path, dir.known, named, cluster)
+			return fmt.Errorf("data directory %s belongs to cluster %s, but %s to cluster %s", where, dir.known, named, cluster)
 		}
 	}
 	return nil
+}
+
+// ErrStrange says that a directory without meta.properties holds what no broker puts there.
+var ErrStrange = errors.New("node: not a data directory")
+
+// checkFresh refuses a directory that is not empty and has no meta.properties. Opening it would take away what looks like
+// temporary files, and rename what looks like partitions that no topic has.
+func checkFresh(fsys vfs.FS, dir string) error {
+	entries, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	used := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == log.MarksFile })
+	var strange []string
+	for _, e := range entries {
+		if e.Name() == log.MetaFile {
+			return nil
+		}
+		if !ownName(e, used) {
+			strange = append(strange, e.Name())
+		}
+	}
+	if len(strange) == 0 {
+		return nil
+	}
+	shown := strings.Join(strange[:min(3, len(strange))], ", ")
+	if len(strange) > 3 {
+		shown += ", …"
+	}
+	return fmt.Errorf("%w: it has no meta.properties, and holds %s", ErrStrange, shown)
+}
+
+// ownName says whether a broker may have left e in a directory without meta.properties. Partitions it has there only when it
+// used the directory before.
+func ownName(e fs.DirEntry, used bool) bool {
+	name := e.Name()
+	if e.IsDir() {
+		_, _, partition := log.ParseDirName(name)
+		return name == "lost+found" || used && partition
+	}
+	switch strings.TrimSuffix(name, ".tmp") {
+	case log.LockFile, log.CleanFile, log.MetaFile, log.RecoveryPointFile, log.LogStartFile, log.WatermarkFile, log.CleanerFile:
+		return true
+	}
+	return strings.HasPrefix(name, "keeplog-")
 }
 
 func (n *Node) dirOptions(path string) log.DirOptions {

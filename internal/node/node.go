@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +36,9 @@ import (
 
 // ErrStorage says that the process must end because its only data directory, or the one that holds the metadata log, failed.
 var ErrStorage = errors.New("node: storage failed")
+
+// ErrNoListener says that no listener is left for clients.
+var ErrNoListener = errors.New("node: no listener for clients")
 
 // Options are what a node is started with.
 type Options struct {
@@ -135,15 +140,29 @@ func (n *Node) close(clean bool) error {
 }
 
 // bind takes the addresses before anything else: a port that is in use is told at once, and a port of 0 gets its number.
+// A node alone opens what clients are told of, and no listener of the metadata log.
 func (n *Node) bind(context.Context) error {
 	for _, l := range n.cfg.Listeners() {
+		if !n.forClients(l.Name) {
+			continue
+		}
 		nl, err := net.Listen("tcp", l.Address())
 		if err != nil {
 			return fmt.Errorf("listener %s on %s: %w", l.Name, l.Address(), err)
 		}
 		n.bound = append(n.bound, bound{l, nl})
 	}
+	if len(n.bound) == 0 {
+		return fmt.Errorf("%w: listeners has only %s", ErrNoListener, strings.Join(n.cfg.List("listeners"), ", "))
+	}
 	return nil
+}
+
+// forClients says whether clients use the listener of that name.
+func (n *Node) forClients(name string) bool {
+	named := func(s string) bool { return strings.EqualFold(s, name) }
+	return !slices.ContainsFunc(n.cfg.List("controller.listener.names"), named) &&
+		slices.ContainsFunc(n.cfg.Advertised(), func(l config.Listener) bool { return named(l.Name) })
 }
 
 // Addresses are the addresses that the broker listens on, by listener name.

@@ -104,6 +104,9 @@ func (n *Node) advertised() []metadata.Endpoint {
 	}
 	var out []metadata.Endpoint
 	for _, l := range n.cfg.Advertised() {
+		if !n.forClients(l.Name) {
+			continue
+		}
 		port := l.Port
 		if port == 0 {
 			port = ports[l.Name]
@@ -125,7 +128,7 @@ func (n *Node) serve(context.Context) error {
 	}
 	n.server = s
 	for _, b := range n.bound {
-		if _, err := s.Start(server.Listen{Name: b.Name, Addr: b.Address()}); err != nil {
+		if _, err := s.Start(server.Listen{Name: b.Name, Addr: b.net.Addr().String()}); err != nil {
 			return err
 		}
 	}
@@ -136,7 +139,7 @@ func (n *Node) serve(context.Context) error {
 func (n *Node) serverOptions() server.Options {
 	byAddress := map[string]net.Listener{}
 	for _, b := range n.bound {
-		byAddress[b.Address()] = b.net
+		byAddress[b.net.Addr().String()] = b.net
 	}
 	idle := n.cfg.Duration("connections.max.idle.ms")
 	if idle == config.Forever {
