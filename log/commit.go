@@ -82,13 +82,17 @@ func (c *coordinator) work() {
 		}
 		l.commit.queued, l.commit.flushing = false, true
 		c.mu.Unlock()
-		if err := l.flush(); err != nil {
+		told, err := l.flush()
+		if err != nil {
 			l.dir.log.Debug("flush", "log", l.path, "err", err)
 		}
 		c.mu.Lock()
 		l.commit.flushing = false
 		if l.commit.queued { // the next flush runs while those of this one are told
 			c.push(l)
+		}
+		if told {
+			continue
 		}
 		c.mu.Unlock()
 		l.notify()

@@ -27,18 +27,34 @@ type flushJob struct {
 	none      bool       // no producer is known
 }
 
+// slow says that settling does more than write a slot.
+func (j *flushJob) slow() bool { return j.full || j.epochs != nil || len(j.rolled) > 0 }
+
 // Flush makes everything durable that is written when it begins: the work of a Committer. The order is old segment files,
 // directory, new file; then the new end is published, then come the epoch checkpoint and the mark.
 func (l *Log) Flush() error {
-	err := l.flush()
-	l.notify()
+	told, err := l.flush()
+	if !told {
+		l.notify()
+	}
 	return err
 }
 
-func (l *Log) flush() error {
+// flush does that without telling the new end, unless what comes beside the batches is slow: then those who wait for the
+// end are told before it, without a lock, and told is true.
+func (l *Log) flush() (told bool, err error) {
 	l.flushMu.Lock()
-	defer l.flushMu.Unlock()
-	return l.flushLocked(flushData)
+	if err = l.publishLocked(flushData); err == nil && l.f.unsettled != nil && l.f.unsettled.slow() {
+		l.flushMu.Unlock()
+		l.notify()
+		told = true
+		l.flushMu.Lock()
+	}
+	if err == nil { // a flush, truncation or closing that came in between has settled it
+		err = l.settleLocked()
+	}
+	l.flushMu.Unlock()
+	return told, err
 }
 
 // flushDepth is how much a flush does.
@@ -49,8 +65,20 @@ const (
 	flushMarked                   // and ready to be made durable: indexes and producer state are; Dir.syncMarks comes next
 )
 
-// flushLocked is a flush with flushMu held.
+// flushLocked is a flush with flushMu held; it tells nobody.
 func (l *Log) flushLocked(depth flushDepth) error {
+	if err := l.publishLocked(depth); err != nil {
+		return err
+	}
+	return l.settleLocked()
+}
+
+// publishLocked is the first half: what is written becomes durable and the new end is published. The job is left in
+// f.unsettled for settleLocked, which everybody who takes flushMu for a flush calls first.
+func (l *Log) publishLocked(depth flushDepth) error {
+	if err := l.settleLocked(); err != nil {
+		return err
+	}
 	if err := l.Err(); err != nil {
 		return err
 	}
@@ -74,7 +102,21 @@ func (l *Log) flushLocked(depth flushDepth) error {
 		l.f.unmarked -= int64(before.at)
 	}
 	l.publish(job.end)
-	if err := l.settle(&job); err != nil {
+	l.f.unsettled = &job
+	return nil
+}
+
+// settleLocked is the second half, for the job that the first half left, if there is one.
+func (l *Log) settleLocked() error {
+	job := l.f.unsettled
+	l.f.unsettled = nil
+	if job == nil {
+		return nil
+	}
+	if err := l.Err(); err != nil { // deleted meanwhile, or offline: no mark is written any more
+		return err
+	}
+	if err := l.settle(job); err != nil {
 		if !isNoSpace(err) {
 			return l.dir.fail(fmt.Errorf("log: settling %s: %w", l.path, err))
 		}

@@ -85,6 +85,8 @@ type flusher struct {
 	windowAt record.Offset
 	windows  []record.Offset // offsets of the window files, the newest last
 	dirty    bool            // the mark's slot is not durable
+	// unsettled is the flush whose end is published, and whose epochs, indexes, producers and mark are not written.
+	unsettled *flushJob
 }
 
 // place is an end: an offset, and where it is.

@@ -79,7 +79,7 @@ func (l *Log) Retain(now time.Time) error {
 			return nil
 		}
 	}
-	if err := l.flush(); err != nil { // segments that ended are sealed, names and mark durable
+	if _, err := l.flush(); err != nil { // segments that ended are sealed, names and mark durable
 		return err
 	}
 	start := v.segments[n].Base()

@@ -24,7 +24,7 @@ func (l *Log) AdvanceStart(o record.Offset) error {
 	if o <= l.StartOffset() {
 		return nil
 	}
-	if err := l.flush(); err != nil { // a new log has no mark yet; a mark's start is never above its end
+	if _, err := l.flush(); err != nil { // a new log has no mark yet; a mark's start is never above its end
 		return err
 	}
 	if err := l.moveStart(o); err != nil {
