@@ -187,6 +187,7 @@ func (m *marks) load() (bad int, err error) {
 			return bad, err
 		}
 	}
+	m.partial = m.partial || size%MarkBytes != 0
 	for slot := int64(1); (slot+1)*MarkBytes <= int64(len(b)); slot++ {
 		m.end = slot + 1
 		mark, ok, err := DecodeMark(b[slot*MarkBytes:])

@@ -326,6 +326,13 @@ func (l *Log) open(n dirNames) error {
 		return l.openEmpty(mark, marked, start)
 	}
 	first := n.logs[0].base
+	if !marked && !foreign && first > 0 { // the files before were never durable, so nothing was acknowledged
+		r := recovery{l: l, names: n}
+		if err := r.dropRest(0); err != nil {
+			return err
+		}
+		return l.openEmpty(mark, false, 0)
+	}
 	start = max(start, first)
 	r := recovery{l: l, names: n, mark: mark, marked: marked, foreign: foreign}
 	if !marked {
@@ -523,11 +530,16 @@ func (l *Log) loadProducers(r *recovery) error {
 			l.f.windows = append(l.f.windows, s.offset)
 		}
 	}
-	all, from, ok := l.findWindow(r.names.states, l.w.next)
+	all, from, ok, err := l.findWindow(r.names.states, l.w.next)
+	if err != nil {
+		return err
+	}
 	var snapshot []Producer
 	if !ok {
 		var at record.Offset
-		snapshot, at = l.findSnapshot(r.names.states, l.w.next)
+		if snapshot, at, err = l.findSnapshot(r.names.states, l.w.next); err != nil {
+			return err
+		}
 		from = math.MinInt64
 		if r.foreign || invariant.Seeded(invariant.WindowNotRefilled) { // Kafka's directory: a window of one batch
 			all, from, snapshot = snapshot, at, nil
@@ -537,7 +549,7 @@ func (l *Log) loadProducers(r *recovery) error {
 	if from >= r.next {
 		return nil
 	}
-	err := l.walkHeaders(from, r.next, func(b record.Batch) {
+	err = l.walkHeaders(from, r.next, func(b record.Batch) {
 		if b.BaseOffset() >= from {
 			l.w.producers.apply(b, nowMs)
 		}
@@ -547,8 +559,8 @@ func (l *Log) loadProducers(r *recovery) error {
 }
 
 // findWindow is the newest complete state up to end, and its offset: a window file, or nothing where the mark says that
-// there was no producer. Files that are newer than the log or damaged are removed.
-func (l *Log) findWindow(states []stateFile, end record.Offset) ([]Producer, record.Offset, bool) {
+// there was no producer. Damaged files are removed.
+func (l *Log) findWindow(states []stateFile, end record.Offset) ([]Producer, record.Offset, bool, error) {
 	quiet := record.Offset(-1)
 	if l.mark.NoProducers && l.mark.Offset <= end {
 		quiet = l.mark.Offset
@@ -560,40 +572,43 @@ func (l *Log) findWindow(states []stateFile, end record.Offset) ([]Producer, rec
 		if s.offset <= quiet {
 			break
 		}
-		if all, ok := l.readState(s, end); ok {
-			return all, s.offset, true
+		if all, ok, err := l.readState(s, end); ok || err != nil {
+			return all, s.offset, ok, err
 		}
 	}
-	return nil, quiet, quiet >= 0
+	return nil, quiet, quiet >= 0, nil
 }
 
 // findSnapshot is Kafka's newest readable snapshot up to end: one batch of each producer.
-func (l *Log) findSnapshot(states []stateFile, end record.Offset) ([]Producer, record.Offset) {
+func (l *Log) findSnapshot(states []stateFile, end record.Offset) ([]Producer, record.Offset, error) {
 	for _, s := range states {
 		if s.window {
 			continue
 		}
-		if all, ok := l.readState(s, end); ok {
-			return all, s.offset
+		if all, ok, err := l.readState(s, end); ok || err != nil {
+			return all, s.offset, err
 		}
 	}
-	return nil, math.MinInt64
+	return nil, math.MinInt64, nil
 }
 
-func (l *Log) readState(s stateFile, end record.Offset) ([]Producer, bool) {
+// readState reads a file that is not newer than the log; ok is false where it is damaged. Other errors are returned.
+func (l *Log) readState(s stateFile, end record.Offset) (all []Producer, ok bool, err error) {
 	if s.offset > end {
-		_ = removeFile(l.dir.fs, s.name(l.path))
-		return nil, false
+		return nil, false, nil
 	}
-	all, err := s.read(l.dir.fs, l.path)
+	all, err = s.read(l.dir.fs, l.path)
 	if err == nil {
-		return all, true
+		return all, true, nil
+	}
+	if !errors.Is(err, ErrBadFile) && !errors.Is(err, ErrNewerVersion) && !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, err // not known is not missing
 	}
 	l.dir.log.Warn("producer state is not used", "file", s.name(l.path), "err", err)
 	if errors.Is(err, ErrBadFile) {
 		_ = removeFile(l.dir.fs, s.name(l.path))
 	}
-	return nil, false
+	return nil, false, nil
 }
 
 // afterRecovery makes durable what recovery accepted, before anybody sees it: the names in the directory too.

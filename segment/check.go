@@ -32,6 +32,9 @@ func (s *Segment) withoutRoom(err error) error {
 		return err
 	}
 	s.env.Logger.Error("no room to rebuild the indexes of a segment", "segment", s.name(LogExt), "err", err)
+	if err := errors.Join(s.offsets.Unload(), s.times.Unload()); err != nil {
+		return err
+	}
 	fresh := newSegment(s.env, s.dir, s.base, s.w.opts.IndexBytes)
 	s.offsets, s.times = fresh.offsets, fresh.times
 	size := record.Position(s.size.Load())
