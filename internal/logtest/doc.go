@@ -11,5 +11,6 @@
 //
 // The harnesses are tests: crash points (TestCrash), failing calls (TestErrors), rot (TestRot), and with the build tag
 // "seeded" a test that requires them to find planted bugs. They run for some seconds, or for KEEPLOG_HARNESS_SECONDS, or up
-// to KEEPLOG_HARNESS_COUNT states; KEEPLOG_SEED repeats a run. Each says what it reached.
+// to KEEPLOG_HARNESS_COUNT states; KEEPLOG_SEED repeats a run, KEEPLOG_WORKLOAD
+// keeps to the workloads whose name contains it. Each says what it reached.
 package logtest

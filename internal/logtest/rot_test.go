@@ -255,19 +255,27 @@ func (d *damage) check() error {
 	return d.use(r)
 }
 
-// mayRefuse says that an error of opening is the one that the damage allows: the topic id reads as another one.
+// mayRefuse says that an error of opening is one that the damage allows: the file reads as one of another topic, or as one
+// of a later version.
 func (d *damage) mayRefuse(p *part, err error) bool {
-	return d.base == log.PartitionFile && path.Dir(d.file) == d.r.dir(p) && errors.Is(err, log.ErrTopicID)
+	if path.Dir(d.file) != d.r.dir(p) {
+		return false
+	}
+	switch d.base {
+	case log.PartitionFile:
+		return errors.Is(err, log.ErrTopicID) || errors.Is(err, log.ErrNewerVersion)
+	case log.EpochFile:
+		return errors.Is(err, log.ErrNewerVersion)
+	}
+	return false
 }
 
 func (d *damage) checkPart(p *part, l *log.Log, want promise) error {
 	hit := d.hits(p)
 	short := path.Ext(d.file) == ".log" && path.Dir(d.file) == d.r.dir(p) && len(d.is) < len(d.was)
-	if d.base == log.MarksFile {
-		want.startMin = 0 // the slot was the only copy of the log start
-		q := *p
-		q.m.startMin = 0
-		p = &q
+	if d.base == log.MarksFile && l.StartOffset() < want.startMin { // the slot was the only copy of the log start
+		batches, _ := p.m.upTo(l.WrittenEnd())
+		return errors.Join(checkContent(l, batches), checkProducers(l, batches))
 	}
 	if len(hit) == 0 && !short {
 		if err := checkLog(p, l, want); err != nil {

@@ -201,14 +201,17 @@ var scripts = []script{
 		return []func() error{a.send(3, 1), a.w.stepped.Run, a.send(4, 1), a.roll(1), a.w.stepped.Run, a.kill, a.send(1, 1), a.tick(time.Minute), a.stop}
 	})},
 	{"from acknowledged after the write to durable", on(4, func(a actor) []func() error {
-		durable := func(n int64) func() error {
-			return func() error {
-				a.p.c.Flush.Messages = n
-				a.p.l.SetConfig(a.p.c)
-				return a.w.sync()
+		durable := func() error {
+			c := a.p.c
+			c.Flush.Messages = 1
+			a.p.l.SetConfig(c)
+			if err := a.w.sync(); err != nil {
+				return err
 			}
+			a.p.c = c // from the flush on
+			return nil
 		}
-		return []func() error{a.send(1, 1), durable(1), a.sendSynced(1, 1), a.kill, a.sendSynced(1, 1)}
+		return []func() error{a.send(1, 1), durable, a.sendSynced(1, 1), a.kill, a.sendSynced(1, 1)}
 	})},
 	{"meta.properties", on(1, func(a actor) []func() error {
 		set := func(node int32, cluster string) func() error {
