@@ -159,7 +159,7 @@ func (x *explorer) sequence(w *world, from begin, ops []operation) {
 func TestCrash(t *testing.T) {
 	seed := seedOf(t)
 	jobs, ones := crashJobs(seed)
-	x := explore(t, newExplorer(seed, newBudget(4*time.Second)), func(i int) workload {
+	x := explore(t, newExplorer(seed, newBudget(3*time.Second)), ones, func(i int) workload {
 		if i < len(jobs) {
 			return jobs[i]
 		}

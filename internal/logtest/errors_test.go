@@ -221,7 +221,7 @@ func (w *world) healed(p *part) error {
 	if err := checkContent(p.l, p.m.batches); err != nil {
 		return err
 	}
-	if err := checkProducers(p.l, p.m.batches); err != nil {
+	if err := checkProducers(p.l, p.m.known(p.m.batches, p.l.StartOffset()), p.m.batches); err != nil {
 		return err
 	}
 	return steps(
@@ -279,7 +279,7 @@ func (b *breaker) enough() bool {
 
 // TestErrors breaks calls of the file system and checks what goes on, and what a restart finds.
 func TestErrors(t *testing.T) {
-	b := &breaker{seed: seedOf(t), budget: newBudget(2 * time.Second), kinds: map[string]bool{}, most: 8}
+	b := &breaker{seed: seedOf(t), budget: newBudget(1500 * time.Millisecond), kinds: map[string]bool{}, most: 8}
 	n := b.run(t)
 	for _, f := range b.failures {
 		t.Error(f)

@@ -37,6 +37,7 @@ type explorer struct {
 	kinds                               map[string]bool // errors met, without their numbers
 	met                                 int             // failures, those of a known kind too
 	stopAt                              int             // failures after which it stops
+	must                                bool            // the workload is done whatever the time
 }
 
 func newExplorer(seed uint64, b budget) *explorer {
@@ -60,9 +61,9 @@ func workers() int { return runtime.GOMAXPROCS(0) }
 // workload is one job of an explorer.
 type workload func(x *explorer, t testing.TB)
 
-// explore hands workloads to as many explorers as there are processors, in order. next
-// returns nil when there is nothing more.
-func explore(t testing.TB, first *explorer, next func(i int) workload) *explorer {
+// explore hands workloads to as many explorers as there are processors, in order, the first ones even when the time is
+// over. next returns nil when there is nothing more.
+func explore(t testing.TB, first *explorer, must int, next func(i int) workload) *explorer {
 	t.Helper()
 	var wait sync.WaitGroup
 	var at atomic.Int64
@@ -75,8 +76,13 @@ func explore(t testing.TB, first *explorer, next func(i int) workload) *explorer
 		}
 		all[i] = &x
 		wait.Go(func() {
-			for !x.done() {
-				job := next(int(at.Add(1)) - 1)
+			for {
+				i := int(at.Add(1)) - 1
+				x.must = i < must
+				if x.done() {
+					return
+				}
+				job := next(i)
 				if job == nil {
 					return
 				}

@@ -24,6 +24,8 @@ type model struct {
 	pending []sent
 	// cut is where a truncation under way cuts; −1 for none.
 	cut record.Offset
+	// wasCut: after a truncation producers are only known by what is still in the log.
+	wasCut bool
 	// renewed is where a full truncation under way begins anew; −1 for none.
 	renewed record.Offset
 	// floor is what a power loss must leave: everything below was published as stable.
@@ -84,6 +86,17 @@ func (m *model) truncate(o record.Offset) {
 	m.batches = m.batches[:n:n]
 	m.pending = nil
 	m.floor = min(m.floor, m.end())
+}
+
+// known are the batches whose producers a log must know that starts at start.
+func (m *model) known(batches []sent, start record.Offset) []sent {
+	if !m.wasCut {
+		return batches
+	}
+	for len(batches) > 0 && batches[0].last < start {
+		batches = batches[1:]
+	}
+	return batches
 }
 
 // producer is what the newest batch of a producer says.

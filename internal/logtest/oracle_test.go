@@ -151,7 +151,7 @@ func checkLog(p *part, l *log.Log, want promise) error {
 	if p.state == deleting {
 		return nil
 	}
-	return checkProducers(l, batches)
+	return checkProducers(l, p.m.known(batches, start), batches)
 }
 
 // checkContent reads the log from its start and compares the bytes.
@@ -209,9 +209,9 @@ func checkEpochs(l *log.Log, batches []sent) error {
 	return nil
 }
 
-// checkProducers compares what the log knows of its producers.
-func checkProducers(l *log.Log, batches []sent) error {
-	want := producers(batches)
+// checkProducers compares what the log knows of its producers: those of known it must know, those of all it may.
+func checkProducers(l *log.Log, known, all []sent) error {
+	want, may := producers(known), producers(all)
 	got := map[record.ProducerID]log.ProducerState{}
 	for _, s := range l.Producers() {
 		got[s.ID] = s
@@ -228,7 +228,7 @@ func checkProducers(l *log.Log, batches []sent) error {
 		}
 	}
 	for id := range got {
-		if want[id] == nil {
+		if may[id] == nil {
 			return fmt.Errorf("producer %d is known and has no batch in the log", id)
 		}
 	}
@@ -302,7 +302,7 @@ func (r *reopened) after() error {
 // resend gives the last batches of each producer once more.
 func resend(p *part) error {
 	end := p.l.WrittenEnd()
-	all := producers(p.m.batches)
+	all := producers(p.m.known(p.m.batches, p.l.StartOffset()))
 	for _, id := range slices.Sorted(maps.Keys(all)) {
 		for _, b := range all[id].window {
 			again := record.Batch(bytes.Clone(b.stored))

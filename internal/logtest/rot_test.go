@@ -275,7 +275,7 @@ func (d *damage) checkPart(p *part, l *log.Log, want promise) error {
 	short := path.Ext(d.file) == ".log" && path.Dir(d.file) == d.r.dir(p) && len(d.is) < len(d.was)
 	if d.base == log.MarksFile && l.StartOffset() < want.startMin { // the slot was the only copy of the log start
 		batches, _ := p.m.upTo(l.WrittenEnd())
-		return errors.Join(checkContent(l, batches), checkProducers(l, batches))
+		return errors.Join(checkContent(l, batches), checkProducers(l, batches, batches))
 	}
 	if len(hit) == 0 && !short {
 		if err := checkLog(p, l, want); err != nil {
@@ -499,7 +499,7 @@ func (x *rotter) one(i int) bool {
 
 // TestRot damages every kind of file in every way, after a kill and after a clean stop.
 func TestRot(t *testing.T) {
-	x := newRotter(t, seedOf(t), newBudget(2*time.Second))
+	x := newRotter(t, seedOf(t), newBudget(1500*time.Millisecond))
 	x.run()
 	for _, f := range x.failures {
 		t.Error(f)

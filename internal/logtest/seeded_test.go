@@ -21,7 +21,7 @@ func huntCrash(t testing.TB, b budget) (string, int) {
 	x.stopAt, x.deepOf = 1, 40
 	jobs, _ := crashJobs(1)
 	written := writtenJobs(1)
-	sum := explore(t, x, func(i int) workload {
+	sum := explore(t, x, 0, func(i int) workload {
 		if i%2 == 0 && i/2 < len(scripts) {
 			return written(i / 2)
 		}

@@ -301,7 +301,7 @@ func (w *world) truncate(p *part, n int) error {
 		to = p.m.batches[at-1].next()
 	}
 	to = max(to, p.m.startMin)
-	p.m.cut = to
+	p.m.cut, p.m.wasCut = to, true
 	err := p.l.TruncateTo(to)
 	if err != nil {
 		return err
