@@ -51,6 +51,7 @@ type globalFlags struct {
 type app struct {
 	streams
 	flags globalFlags
+	args  []string // as the program was called
 	now   func() time.Time
 }
 
@@ -59,7 +60,7 @@ var errInterrupted = errors.New("interrupted")
 
 // run is the whole program: it parses args, runs one command and returns the exit code.
 func run(args []string, s streams) int {
-	a := &app{streams: s, now: time.Now}
+	a := &app{streams: s, args: args, now: time.Now}
 	root := newRootCommand(a)
 	root.SetArgs(args)
 	root.SetIn(s.in)
@@ -104,7 +105,7 @@ func (a *app) clientFlags(cmd *cobra.Command) {
 	f.StringVarP(&a.flags.brokers, "brokers", "b", brokers, "brokers to ask first, `HOST:PORT,...` (env KEEPLOG_BROKERS)")
 	f.StringVarP(&a.flags.commandConfig, "command-config", "F", "", "a Kafka client properties `FILE`")
 	f.StringArrayVarP(&a.flags.properties, "property", "X", nil, "a client property, `KEY=VALUE` (repeatable)")
-	f.DurationVar(&a.flags.timeout, "timeout", 10*time.Second, "how long to wait for an answer")
+	f.DurationVar(&a.flags.timeout, "timeout", 10*time.Second, "how long to wait for an answer, a `DURATION` such as 10s")
 	f.BoolVarP(&a.flags.yes, "yes", "y", false, "do not ask before something is deleted")
 	a.outputFlags(cmd)
 }
@@ -221,7 +222,7 @@ func (a *app) confirm(what string) error {
 		return nil
 	}
 	if !a.inTTY {
-		return &cliError{msg: "not confirmed: " + what, why: "stdin is no terminal to ask on", try: "the same command with -y", exit: exitUsage}
+		return &cliError{msg: "not confirmed: " + what, why: "stdin is no terminal to ask on", try: a.again("-y"), exit: exitUsage}
 	}
 	fmt.Fprintf(a.err, "%s? [y/N] ", what)
 	var answer string

@@ -28,6 +28,9 @@ Exit code 5: something is damaged (with --repair: still). Exit code 3: something
 		Example: "  keeplog check keeplog-data\n  keeplog check keeplog-data --repair",
 		Args:    wantsArgs(1, -1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
+			if err := theyExist(args); err != nil {
+				return err
+			}
 			if repair {
 				return a.repair(ctx, args)
 			}
@@ -95,7 +98,7 @@ func (a *app) repairPath(ctx context.Context, path string) (err error) {
 	for _, s := range steps {
 		a.say("%s", s)
 	}
-	if err := a.confirm(fmt.Sprintf("%d changes to %s", len(steps), path)); err != nil {
+	if err := a.confirm(count(int64(len(steps)), "change") + " to " + path); err != nil {
 		return err
 	}
 	if err := r.Do(func(file string) { a.say("done: %s", file) }); err != nil {
@@ -106,6 +109,6 @@ func (a *app) repairPath(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	a.say("repaired; %d damaged places are left", again.Damage)
+	a.say("repaired, %s left", count(int64(again.Damage), "damaged place"))
 	return a.dumpResult(again, nil)
 }

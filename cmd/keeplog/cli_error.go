@@ -4,6 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -79,13 +83,17 @@ func (e *cliError) codeName() string {
 
 // printError writes e to stderr: three short lines, or one JSON object with -o json and jsonl.
 func (a *app) printError(e *cliError) {
+	try := e.try
+	if rest, ok := strings.CutPrefix(try, "keeplog "); ok {
+		try = program() + " " + rest
+	}
 	if a.flags.output == "json" || a.flags.output == "jsonl" {
 		line, _ := json.Marshal(struct {
 			Code    string `json:"code"`
 			Message string `json:"message"`
 			Why     string `json:"why,omitempty"`
 			Try     string `json:"try,omitempty"`
-		}{e.codeName(), e.msg, e.why, e.try})
+		}{e.codeName(), e.msg, e.why, try})
 		fmt.Fprintf(a.err, "%s\n", line)
 		return
 	}
@@ -97,9 +105,56 @@ func (a *app) printError(e *cliError) {
 	if e.why != "" {
 		fmt.Fprintf(a.err, "why:   %s\n", e.why)
 	}
-	if e.try != "" {
-		fmt.Fprintf(a.err, "try:   %s\n", e.try)
+	if try != "" {
+		fmt.Fprintf(a.err, "try:   %s\n", try)
 	}
+}
+
+// calledAs is the first word of the command line.
+var calledAs = os.Args[0]
+
+// program is what a person types to run this binary: its name where the shell finds it, else the path it was called by.
+func program() string {
+	if !strings.Contains(calledAs, "/") || filepath.Base(calledAs) != "keeplog" {
+		return "keeplog"
+	}
+	if found, err := exec.LookPath("keeplog"); err == nil {
+		a, errA := os.Stat(found)
+		b, errB := os.Stat(calledAs)
+		if errA == nil && errB == nil && os.SameFile(a, b) {
+			return "keeplog"
+		}
+	}
+	return calledAs
+}
+
+// again is the command line of this run with more behind it, to be pasted.
+func (a *app) again(more ...string) string {
+	words := []string{"keeplog"}
+	for _, arg := range append(slices.Clone(a.args), more...) {
+		words = append(words, shellWord(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// instead is the command line of this run with one argument replaced.
+func (a *app) instead(old, by string) string {
+	b := app{args: slices.Clone(a.args)}
+	if at := slices.Index(b.args, old); at >= 0 {
+		b.args[at] = by
+	}
+	return b.again()
+}
+
+// shellWord quotes s for a shell where it must be.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,@+%", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // colour says whether stderr may be coloured.

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -78,12 +78,72 @@ func TestAdvertisedAddressIsNotReachable(t *testing.T) {
 	}
 }
 
+// A broker that answers every batch with an error that may pass is named when --timeout is over, not called silent.
+func TestBrokerThatRefusesIsQuoted(t *testing.T) {
+	c, addr := fakeBroker(t)
+	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := r.ResponseKind().(*kmsg.ProduceResponse)
+		for _, topic := range r.(*kmsg.ProduceRequest).Topics {
+			rt := kmsg.NewProduceResponseTopic()
+			rt.Topic, rt.TopicID = topic.Topic, topic.TopicID
+			for _, p := range topic.Partitions {
+				rp := kmsg.NewProduceResponseTopicPartition()
+				rp.Partition, rp.ErrorCode, rp.BaseOffset = p.Partition, kerr.KafkaStorageError.Code, -1
+				rt.Partitions = append(rt.Partitions, rp)
+			}
+			resp.Topics = append(resp.Topics, rt)
+		}
+		return resp, nil, true
+	})
+	code, _, words := keeplog(t, addr, "x\n", "produce", "orders", "--timeout", "2s")
+	want := `error: topic orders: KAFKA_STORAGE_ERROR (Disk error when trying to access log file on the disk)
+why:   the broker cannot write: its disk is full or broken
+try:   make room on its disk (keeplog topic delete, keeplog topic trim): it goes on by itself
+`
+	if _, got, _ := strings.Cut(words, "\n"); code != exitFailed || got != want {
+		t.Fatalf("exit %d\n%s", code, cmp.Diff(want, got))
+	}
+}
+
+// Input that ends in an error is no broken connection, and what was sent before it counts.
+func TestBrokenInput(t *testing.T) {
+	_, addr := fakeBroker(t)
+	dir := t.TempDir()
+	one := filepath.Join(dir, "one")
+	if err := os.WriteFile(one, []byte("a\nb\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ file, want string }{
+		{dir, "error: " + dir + ": cannot read it (is a directory)\n"},
+		{one + "x", "error: " + one + "x: no such file or directory\n"},
+	} {
+		code, _, words := keeplog(t, addr, "", "produce", "orders", one, tc.file)
+		if first, rest, _ := strings.Cut(words, "\n"); code != exitPart || !strings.HasPrefix(first, "produced 2 records, 2 B in ") || rest != tc.want {
+			t.Errorf("exit %d:\n%s", code, words)
+		}
+	}
+}
+
+// A command line that is shown to be pasted means the same to a shell.
+func TestShellWord(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "''", "orders": "orders", "-c": "-c", "a=b:1/2,3@x%y": "a=b:1/2,3@x%y", "two words": "'two words'", "it's": `'it'\''s'`, "$HOME": "'$HOME'",
+	} {
+		if got := shellWord(in); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}
+
 // A broker that accepts and never answers is given up after --timeout.
 func TestSilentBrokerTimesOut(t *testing.T) {
 	c, addr := fakeBroker(t)
+	over := make(chan struct{})
+	defer close(over)
 	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
-		c.SleepControl(func() { time.Sleep(3 * time.Second) })
+		c.SleepControl(func() { <-over })
 		return nil, nil, false
 	})
 	code, _, words := keeplog(t, addr, "x\n", "produce", "orders", "--timeout", "500ms")

@@ -30,7 +30,7 @@ func (a *app) load(f brokerFlags, named []config.Flag) (*config.Broker, error) {
 	if f.file != "" {
 		content, err := os.ReadFile(f.file)
 		if err != nil {
-			return nil, &cliError{msg: fmt.Sprintf("cannot read the configuration: %v", err), exit: exitUsage}
+			return nil, &cliError{msg: fmt.Sprintf("%s: cannot read the configuration (%s)", f.file, lastPart(err)), exit: exitUsage}
 		}
 		in.Content = content
 	}
@@ -87,19 +87,30 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 			Set     []propertyValue `json:"set"`
 		}{1, true, setValues(b)}
 		return a.show(result{body: body, items: anys(body.Set), text: func(t *text) {
-			rows := make([][]string, len(body.Set))
-			for i, v := range body.Set {
-				rows[i] = []string{v.Key, orNull(v.Value), v.Origin}
-			}
-			if len(rows) > 0 {
-				t.table([]string{"PROPERTY", "VALUE", "FROM"}, rows)
-			}
-			t.line("ok")
+			checkText(t, body.Set)
 		}})
 	})
 	f.add(cmd)
 	a.outputFlags(cmd)
 	return cmd
+}
+
+func checkText(t *text, set []propertyValue) {
+	head := []string{"PROPERTY", "VALUE", "FROM", "STATUS"}
+	if t.wide {
+		head = append(head, "REASON")
+	}
+	rows := make([][]string, len(set))
+	for i, v := range set {
+		rows[i] = []string{v.Key, orNull(v.Value), v.Origin, v.Status}
+		if t.wide {
+			rows[i] = append(rows[i], v.Reason)
+		}
+	}
+	if len(rows) > 0 {
+		t.table(head, rows)
+	}
+	t.line("ok")
 }
 
 // propertyValue is a property that something other than the default gives its value.
@@ -108,6 +119,7 @@ type propertyValue struct {
 	Value  *string `json:"value"`
 	Origin string  `json:"origin"`
 	Status string  `json:"status"`
+	Reason string  `json:"reason,omitempty"` // of a status other than used
 }
 
 func setValues(b *config.Broker) []propertyValue {
@@ -117,6 +129,9 @@ func setValues(b *config.Broker) []propertyValue {
 			continue
 		}
 		p := propertyValue{Key: v.Key.Name, Origin: v.Origin, Status: v.Key.Status.String()}
+		if v.Key.Status != config.Used {
+			p.Reason = v.Key.Reason
+		}
 		switch {
 		case v.Key.Sensitive():
 			hidden := "[hidden]"
@@ -268,7 +283,13 @@ func newConfigListCommand(a *app) *cobra.Command {
 		Use: "list", Short: "List the known properties: used, accepted without effect (and why), refused (and why)", Args: wantsArgs(0, 0),
 	}
 	cmd.RunE = a.run(func(context.Context, []string) error {
-		var infos []keyInfo
+		if err := oneOfThese("--scope", scope, "broker", "topic", "group", "client-metrics"); err != nil {
+			return err
+		}
+		if err := oneOfThese("--status", status, "used", "no effect", "refused"); err != nil {
+			return err
+		}
+		infos := []keyInfo{}
 		for _, s := range configScopes {
 			if scope != "" && s.String() != scope {
 				continue
@@ -278,9 +299,6 @@ func newConfigListCommand(a *app) *cobra.Command {
 					infos = append(infos, info)
 				}
 			}
-		}
-		if len(infos) == 0 {
-			return usagef("no property has scope %q and status %q", scope, status)
 		}
 		body := struct {
 			Version int       `json:"version"`
@@ -292,6 +310,19 @@ func newConfigListCommand(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&status, "status", "", "only `STATUS`: used, no effect or refused")
 	a.outputFlags(cmd)
 	return cmd
+}
+
+// oneOfThese refuses a value of flag that is none of words; an empty one was not given.
+func oneOfThese(flag, value string, words ...string) error {
+	if value == "" || slices.Contains(words, value) {
+		return nil
+	}
+	e := usagef("%s %q: %s", flag, value, strings.Join(words, ", "))
+	e.try = flag + " " + shellWord(words[0])
+	if near := nearest(value, words); near != "" {
+		e.try = flag + " " + shellWord(near)
+	}
+	return e
 }
 
 func listText(t *text, infos []keyInfo) {

@@ -28,6 +28,7 @@ type consumeFlags struct {
 	null          string
 	readCommitted bool
 	hasKey        bool
+	hasTail       bool
 }
 
 func newConsumeCommand(a *app) *cobra.Command {
@@ -48,19 +49,19 @@ is printed as JSON in a line.`,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, args []string) error {
 		flags.hasKey = cmd.Flags().Changed("key")
-		if cmd.Flags().Changed("tail") && cmd.Flags().Changed("offset") {
+		if flags.hasTail = cmd.Flags().Changed("tail"); flags.hasTail && cmd.Flags().Changed("offset") {
 			return usagef("--tail and -O cannot both be given")
 		}
 		return a.consume(ctx, &flags, args)
 	})
 	f := cmd.Flags()
-	f.StringVarP(&flags.format, "format", "f", `%v\n`, "how to print a record: %k %v %h %t %p %o %d %D %s %%, \\n \\t \\0")
-	f.StringVarP(&flags.offset, "offset", "O", "start", "start, end, N, +N, -N, N-M, @TIME, @-1h or @TIME-TIME (RFC 3339 or ms)")
-	f.Int64VarP(&flags.limit, "num", "n", 0, "stop after this many records (0: no limit)")
+	f.StringVarP(&flags.format, "format", "f", `%v\n`, "how to print a record: `FORMAT` of %k %v %h %t %p %o %d %D %s %%, \\n \\t \\0")
+	f.StringVarP(&flags.offset, "offset", "O", "start", "`WHERE` to read: start, end, N, +N, -N, N-M, @TIME, @-1h or @TIME-TIME (RFC 3339 or ms)")
+	f.Int64VarP(&flags.limit, "num", "n", 0, "stop after `N` records (0: no limit)")
 	f.Int64Var(&flags.tail, "tail", 0, "begin `N` records before the end of each partition, as -O -N")
 	f.BoolVar(&flags.exit, "exit", false, "stop at the end as of the start of the command")
-	f.StringVarP(&flags.group, "group", "g", "", "read as a member of this consumer group")
-	f.Int32SliceVarP(&flags.partitions, "partition", "p", nil, "only these partitions")
+	f.StringVarP(&flags.group, "group", "g", "", "read as a member of this consumer `GROUP`")
+	f.Int32SliceVarP(&flags.partitions, "partition", "p", nil, "only these `PARTITIONS`, as 0,2")
 	f.StringVar(&flags.jq, "jq", "", "a jq `EXPR` that chooses or changes records")
 	f.StringVar(&flags.key, "key", "", "only records with this `KEY`")
 	f.StringArrayVar(&flags.headers, "header", nil, "only records with this header, `KEY=VALUE` (repeatable: all of them)")
@@ -69,6 +70,8 @@ is printed as JSON in a line.`,
 	f.StringVarP(&flags.null, "null-value", "Z", "", "the `TEXT` to print for null keys and values")
 	f.BoolVar(&flags.readCommitted, "read-committed", false, "leave out records of aborted and open transactions")
 	a.clientFlags(cmd)
+	plainDefault(cmd, "format")
+	f.Lookup("partition").DefValue = ""
 	return cmd
 }
 
@@ -79,12 +82,12 @@ func (a *app) consume(ctx context.Context, flags *consumeFlags, topics []string)
 		e.try = "keeplog consume " + strings.Join(topics, " ") + " -O start"
 		return e
 	}
-	offset := flags.offset
-	if flags.tail > 0 {
-		offset = fmt.Sprintf("-%d", flags.tail)
-	}
 	if flags.tail < 0 || flags.limit < 0 {
 		return usagef("--tail and -n cannot be below zero")
+	}
+	offset := flags.offset
+	if flags.hasTail {
+		offset = fmt.Sprintf("-%d", flags.tail)
 	}
 	where, err := parseSpan(offset, a.now())
 	if err != nil {

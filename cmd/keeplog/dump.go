@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,9 @@ func (a *app) dump(ctx context.Context, f dumpFlags, paths []string) error {
 	}
 	sink, err := a.dumpSink(f, o, paths)
 	if err != nil {
+		return err
+	}
+	if err := theyExist(paths); err != nil {
 		return err
 	}
 	total, err := dump.Run(ctx, o, sink, paths...)
@@ -149,6 +153,16 @@ func (s *formatSink) Put(i dump.Item) error {
 
 func (s *formatSink) Close() error { return s.printer.flush() }
 
+// theyExist refuses a path that is not there before anything is printed.
+func theyExist(paths []string) error {
+	for _, p := range paths {
+		if _, err := os.Stat(p); err != nil {
+			return failf("%s: %s", p, lastPart(err))
+		}
+	}
+	return nil
+}
+
 // dumpResult turns what was counted into the exit code.
 func (a *app) dumpResult(total dump.Total, err error) error {
 	switch {
@@ -157,7 +171,7 @@ func (a *app) dumpResult(total dump.Total, err error) error {
 	case err != nil:
 		return err
 	case total.Damage > 0:
-		return &cliError{msg: fmt.Sprintf("%d damaged places found", total.Damage), code: "DAMAGED", exit: exitDamaged}
+		return &cliError{msg: count(int64(total.Damage), "damaged place") + " found", code: "DAMAGED", exit: exitDamaged}
 	case total.Unsupported > 0:
 		return &cliError{msg: fmt.Sprintf("%d places are in a format that this version cannot read", total.Unsupported), code: "UNSUPPORTED", exit: exitPart}
 	}

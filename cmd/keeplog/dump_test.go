@@ -154,7 +154,7 @@ func TestCheckRepair(t *testing.T) {
 	if code, _, errs := offline(t, "check", dir, "--repair"); code != exitUsage || !strings.Contains(errs, "-y") {
 		t.Errorf("repair without a terminal: exit %d: %s", code, errs)
 	}
-	if code, _, errs := offline(t, "check", dir, "--repair", "-y"); code != exitDone || !strings.Contains(errs, "repaired; 0 damaged places are left") {
+	if code, _, errs := offline(t, "check", dir, "--repair", "-y"); code != exitDone || !strings.Contains(errs, "repaired, 0 damaged places left") {
 		t.Errorf("repair: exit %d: %s", code, errs)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "segments-0", "381.bad")); err != nil {

@@ -317,9 +317,13 @@ func (c *consuming) outOfRange(p *part) error {
 }
 
 func (c *consuming) damaged(p *part, err error) error {
+	what := lastPart(err)
+	if errors.Is(err, kerr.CorruptMessage) {
+		what = "the broker found the record batch damaged on its disk"
+	}
 	e := &cliError{
-		msg: fmt.Sprintf("%s offset %d: CORRUPT_MESSAGE (%s)", p.tp, p.next, lastPart(err)), code: "CORRUPT_MESSAGE",
-		exit: exitDamaged,
+		msg: fmt.Sprintf("%s offset %d: CORRUPT_MESSAGE (%s)", p.tp, p.next, what), code: "CORRUPT_MESSAGE",
+		try: "keeplog check DATA-DIR, where the broker runs; -O OFFSET reads on behind it", exit: exitDamaged,
 	}
 	if errors.Is(err, record.ErrOldVersion) || errors.Is(err, record.ErrNewerVersion) {
 		e.code, e.exit = "UNSUPPORTED_FORMAT", exitFailed

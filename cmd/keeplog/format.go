@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"slices"
+
+	"github.com/spf13/cobra"
 )
 
 // formatPart is a piece of a -f format: text as it is, or one field.
@@ -62,4 +64,11 @@ func formatError(s, why string) *cliError {
 		msg: fmt.Sprintf("format %q: %s", s, why),
 		why: `fields are %k %v %h %t %p %o %d %D %s, escapes %% \n \t \r \0 \\`, exit: exitUsage,
 	}
+}
+
+// plainDefault shows the default of a flag in the help as a person types it, not as Go quotes it.
+func plainDefault(cmd *cobra.Command, flag string) {
+	f := cmd.Flags().Lookup(flag)
+	f.Usage += " (default " + f.DefValue + ")"
+	f.DefValue = ""
 }

@@ -313,3 +313,17 @@ func isDigits(b []byte) bool {
 	}
 	return len(b) > 0
 }
+
+// inputFailed says that the input could not be read on.
+func inputFailed(name string, err error) error {
+	var ce *cliError
+	if errors.As(err, &ce) {
+		e := *ce
+		e.msg = name + e.msg
+		return &e
+	}
+	if name == "" {
+		name = "stdin: "
+	}
+	return failf("%scannot read it (%s)", name, lastPart(err))
+}

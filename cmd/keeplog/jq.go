@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ const (
 
 var (
 	errJQTime   = errors.New("it ran for longer than " + jqTime.String())
+	errNoJSON   = errors.New("no JSON")
 	errJQMemory = errors.New("it took more than 256 MiB")
 )
 
@@ -42,14 +44,12 @@ func newJQ(expr string) (*jqFilter, error) {
 // run gives the record to the expression and returns all results.
 func (j *jqFilter) run(recordJSON []byte) ([]any, error) {
 	var in map[string]any
-	if err := json.Unmarshal(recordJSON, &in); err != nil {
+	if err := decodeJSON(recordJSON, &in); err != nil {
 		return nil, err
 	}
-	for _, field := range []string{"value", "key"} {
-		var inner any
-		if s, ok := in[field].(string); ok && field == "value" && json.Unmarshal([]byte(s), &inner) == nil {
-			in[field] = inner
-		}
+	var inner any
+	if s, ok := in["value"].(string); ok && decodeJSON([]byte(s), &inner) == nil {
+		in["value"] = inner
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -75,6 +75,16 @@ func (j *jqFilter) run(recordJSON []byte) ([]any, error) {
 			return nil, fmt.Errorf("more than %d results", jqResults)
 		}
 	}
+}
+
+// decodeJSON reads one JSON text and leaves its numbers as they stand, however large.
+func decodeJSON(text []byte, to any) error {
+	if !json.Valid(text) {
+		return errNoJSON
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return d.Decode(to)
 }
 
 // watchCall cancels a call that takes too long or too much. The function it returns ends the watch.

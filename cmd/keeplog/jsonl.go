@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,13 +19,14 @@ import (
 //	{"topic":"t","partition":0,"offset":7,"timestamp":1700000000000,"key":"k","value":"v","headers":[{"key":"a","value":"b"}]}
 //
 // Bytes that are no UTF-8 stand in key_base64 and value_base64 instead. produce heeds key, value, headers and timestamp;
-// a value that is no text (an object, a number) is sent as its JSON.
+// a value that is no text (an object, a number) is sent as its JSON. A tombstone says "value":null: a record without any
+// value is taken for a slip.
 type jsonRecord struct {
-	Timestamp   *int64           `json:"timestamp"`
-	Key         *string          `json:"key"`
-	KeyBase64   []byte           `json:"key_base64"`
-	Value       *json.RawMessage `json:"value"`
-	ValueBase64 []byte           `json:"value_base64"`
+	Timestamp   *int64          `json:"timestamp"`
+	Key         *string         `json:"key"`
+	KeyBase64   []byte          `json:"key_base64"`
+	Value       json.RawMessage `json:"value"` // nil: not there
+	ValueBase64 []byte          `json:"value_base64"`
 	Headers     []struct {
 		Key         string  `json:"key"`
 		Value       *string `json:"value"`
@@ -41,14 +44,17 @@ func (j jsonLines) next(r *kgo.Record) error {
 	}
 	var in jsonRecord
 	if err := json.Unmarshal(line, &in); err != nil {
-		return j.bad("no JSON object: " + err.Error())
+		return j.bad(jsonReason(line, err))
+	}
+	if in.Value == nil && in.ValueBase64 == nil {
+		return j.bad(`the object has no "value" (a tombstone has "value":null)`)
 	}
 	r.Key, r.Value = in.KeyBase64, in.ValueBase64
 	if in.Key != nil {
 		r.Key = []byte(*in.Key)
 	}
-	if in.Value != nil && string(*in.Value) != "null" {
-		raw := bytes.TrimSpace(*in.Value)
+	if in.Value != nil && string(in.Value) != "null" {
+		raw := bytes.TrimSpace(in.Value)
 		r.Value = raw
 		if raw[0] == '"' {
 			var s string
@@ -69,6 +75,18 @@ func (j jsonLines) next(r *kgo.Record) error {
 		r.Timestamp = time.UnixMilli(*in.Timestamp)
 	}
 	return nil
+}
+
+// jsonReason says in a person's words why line is not a record.
+func jsonReason(line []byte, err error) string {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")):
+		return "no JSON object"
+	case errors.As(err, &wrong) && wrong.Field != "":
+		return fmt.Sprintf("%s cannot be a JSON %s", wrong.Field, wrong.Value)
+	}
+	return "no JSON object: " + err.Error()
 }
 
 // parseHeaders reads "k:v,k:v"; an empty text is no headers.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/itchyny/gojq"
 	"github.com/keeplog/keeplog/record"
 )
 
@@ -196,7 +197,7 @@ func (p *printer) record(at *part, r *record.Record) error {
 			case true:
 				p.print(at, r)
 			default:
-				line, err := json.Marshal(v)
+				line, err := gojq.Marshal(v)
 				if err != nil {
 					return err
 				}

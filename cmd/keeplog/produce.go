@@ -68,18 +68,19 @@ consume has the same flag).`,
 		return a.produce(ctx, &flags, args[0], args[1:])
 	})
 	f := cmd.Flags()
-	f.StringVarP(&flags.format, "format", "f", `%v\n`, "how to read a record: %k %v %h %t %p %d %D, \\n \\t \\0")
+	f.StringVarP(&flags.format, "format", "f", `%v\n`, "how to read a record: `FORMAT` of %k %v %h %t %p %d %D, \\n \\t \\0")
 	f.StringVarP(&flags.key, "key", "k", "", "the `KEY` of every record")
 	f.StringArrayVarP(&flags.headers, "header", "H", nil, "a header of every record, `KEY:VALUE` (repeatable)")
-	f.Int32VarP(&flags.partition, "partition", "p", -1, "the partition (-1: by key, else spread)")
-	f.StringVarP(&flags.codec, "compression", "z", "", "none, gzip, snappy, lz4 or zstd (default none)")
-	f.StringVar(&flags.acks, "acks", "", "all, 1 or 0 (default all)")
+	f.Int32VarP(&flags.partition, "partition", "p", -1, "the `PARTITION` (-1: by key, else spread)")
+	f.StringVarP(&flags.codec, "compression", "z", "", "`CODEC`: none, gzip, snappy, lz4 or zstd (default none)")
+	f.StringVar(&flags.acks, "acks", "", "`ACKS`: all, 1 or 0 (default all)")
 	f.BoolVar(&flags.jsonl, "jsonl", false, "each line is a record in JSON, as consume -o jsonl prints it")
 	f.BoolVar(&flags.whole, "whole", false, "each file, or stdin, is one record")
 	f.BoolVar(&flags.prefixed, "length-prefixed", false, "a 32-bit big-endian length stands before each value")
-	f.Float64Var(&flags.rate, "rate", 0, "records a second (0: as fast as it goes)")
+	f.Float64Var(&flags.rate, "rate", 0, "`N` records a second (0: as fast as it goes)")
 	f.StringVarP(&flags.null, "null-value", "Z", "", "a value that is this `TEXT` is sent as null, a tombstone (-Z '': an empty one)")
 	a.clientFlags(cmd)
+	plainDefault(cmd, "format")
 	_ = cmd.RegisterFlagCompletionFunc("compression", cobra.FixedCompletions([]string{"none", "gzip", "snappy", "lz4", "zstd"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("acks", cobra.FixedCompletions([]string{"all", "1", "0"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -95,6 +96,11 @@ func (a *app) completeTopicThenFiles() cobra.CompletionFunc {
 	}
 }
 
+// tally counts what became of the input: records, and bytes for size.
+type tally struct {
+	sent, bad, acked, size atomic.Int64
+}
+
 // producing is one run of produce. The reader goroutine owns everything but the atomics.
 type producing struct {
 	app     *app
@@ -105,18 +111,19 @@ type producing struct {
 	headers []kgo.RecordHeader
 	session *session
 	limit   int // largest key and value together, bytes
+	count   int // partitions of the topic
+	refused refusals
 
 	slab    []kgo.Record
 	at      time.Time // when the input was last read
 	pace    *time.Timer
 	started time.Time
 
-	sent, bad   atomic.Int64
-	acked, size atomic.Int64
-	failedOnce  sync.Once
-	failed      atomic.Pointer[error]
-	cancel      context.CancelCauseFunc
-	batchMax    atomic.Int32 // largest batch that the topic takes, bytes
+	tally
+	failedOnce sync.Once
+	failed     atomic.Pointer[error]
+	cancel     context.CancelCauseFunc
+	batchMax   atomic.Int32 // largest batch that the topic takes, bytes
 }
 
 func (a *app) produce(ctx context.Context, flags *produceFlags, topic string, files []string) error {
@@ -177,6 +184,7 @@ func (p *producing) options() ([]kgo.Opt, error) {
 		return nil, usagef("--rate and -p cannot be below zero")
 	}
 	opts := []kgo.Opt{
+		kgo.WithLogger(&p.refused),
 		kgo.MaxBufferedRecords(bufferedRecords), kgo.MaxBufferedBytes(bufferedBytes),
 		kgo.RequestRetries(1 << 20), kgo.RetryTimeout(p.app.flags.timeout), kgo.DefaultProduceTopic(p.topic),
 		kgo.AllowIdempotentProduceCancellation(), kgo.ProducerLinger(5 * time.Millisecond),
@@ -230,9 +238,10 @@ func (p *producing) run(ctx context.Context, files []string) error {
 	p.started = p.app.now()
 	done := make(chan error, 1)
 	go func() {
+		// What was read before the input failed is sent, so that the count of acknowledged records is true.
 		err := p.readAll(ctx, files)
-		if err == nil {
-			err = p.session.client.Flush(ctx)
+		if flushErr := p.session.client.Flush(ctx); err == nil {
+			err = flushErr
 		}
 		done <- err
 	}()
@@ -263,9 +272,12 @@ func (p *producing) watch(ctx context.Context, done <-chan error) error {
 		if n := p.acked.Load(); n != last || p.session.client.BufferedProduceRecords() == 0 {
 			last, since = n, time.Now()
 		}
-		if time.Since(since) > p.app.flags.timeout {
-			p.cancel(context.DeadlineExceeded)
-			return context.DeadlineExceeded
+		idle := time.Since(since)
+		p.refused.listen(idle > time.Second || idle > p.app.flags.timeout/2)
+		if idle > p.app.flags.timeout {
+			err := p.stalled()
+			p.cancel(err)
+			return err
 		}
 		p.app.progress(func() string {
 			return fmt.Sprintf("%d records, %s, %s/s", p.acked.Load(), size(p.size.Load()), size(p.speed()))
@@ -349,7 +361,7 @@ func (p *producing) read(ctx context.Context, r io.Reader, name string) error {
 			p.refuse(name, bad)
 			continue
 		case err != nil:
-			return err
+			return inputFailed(name, err)
 		}
 		if err := p.finish(rec); err != nil {
 			p.refuse(name, err)
@@ -394,12 +406,20 @@ func (p *producing) finish(r *kgo.Record) *badInput {
 	if r.Timestamp.IsZero() {
 		r.Timestamp = p.at // zero: now
 	}
+	if int(r.Partition) >= p.count && r.Topic == "" {
+		return p.badRecord("no partition %d, the topic has %s", r.Partition, count(int64(p.count), "partition"))
+	}
 	if f.jsonl || f.hasKey {
 		if n := len(r.Key) + len(r.Value); n > p.limit+len(f.key) {
-			return &badInput{at: fmt.Sprintf("record %d", p.sent.Load()+p.bad.Load()+1), why: fmt.Sprintf("%d bytes, the largest that the topic takes is %d", n, p.limit)}
+			return p.badRecord("%d bytes, the largest that the topic takes is %d", n, p.limit)
 		}
 	}
 	return nil
+}
+
+// badRecord refuses the record at hand.
+func (p *producing) badRecord(format string, args ...any) *badInput {
+	return &badInput{at: fmt.Sprintf("record %d", p.sent.Load()+p.bad.Load()+1), why: fmt.Sprintf(format, args...)}
 }
 
 func (p *producing) refuse(name string, bad *badInput) {

@@ -60,6 +60,7 @@ func (p *producing) findTopic(ctx context.Context) (int, error) {
 		e.why, e.code = "it has "+count(int64(partitions), "partition"), "UNKNOWN_TOPIC_OR_PARTITION"
 		return 0, e
 	}
+	p.count = partitions
 	return p.messageMax(ctx), nil
 }
 

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -17,8 +14,6 @@ import (
 
 	"github.com/keeplog/keeplog/config"
 	"github.com/keeplog/keeplog/internal/node"
-	"github.com/keeplog/keeplog/replication/quorum"
-	"github.com/keeplog/keeplog/vfs"
 )
 
 // exitStorage is EX_IOERR of sysexits.h: the disk failed, and going on would not be safe.
@@ -153,8 +148,8 @@ func (a *app) ready(cfg *config.Broker, n *node.Node, took time.Duration) {
 	}
 	a.words("node %d  kafka %s  data %s", cfg.NodeID(), n.Address(), strings.Join(cfg.LogDirs(), ","))
 	a.words("ready in %d ms", took.Milliseconds())
-	a.words("Try:  echo hello | keeplog produce%s greetings", brokers)
-	a.words("      keeplog consume%s greetings --exit", brokers)
+	a.words("Try:  echo hello | %s produce%s greetings", shellWord(program()), brokers)
+	a.words("      %s consume%s greetings --exit", shellWord(program()), brokers)
 }
 
 // reachable is an address that a client on this machine can dial.
@@ -167,28 +162,4 @@ func reachable(addr string) string {
 		host = "127.0.0.1"
 	}
 	return net.JoinHostPort(host, port)
-}
-
-// startError explains why the broker did not start.
-func (a *app) startError(cfg *config.Broker, err error) error {
-	e := failf("cannot start: %v", err)
-	e.code = "START_FAILED"
-	dir := cfg.LogDirs()[0]
-	switch {
-	case errors.Is(err, vfs.ErrLocked), errors.Is(err, quorum.ErrLocked):
-		e.why = "another process is serving this data directory"
-		e.try = "stop it, or give this one a directory of its own: keeplog serve --data-dir DIR"
-	case errors.Is(err, node.ErrForeign):
-		e.why = "a data directory belongs to one node for ever"
-		e.try = fmt.Sprintf("start with the node.id it names, or give this node a directory of its own instead of %s", dir)
-	case errors.Is(err, syscall.EADDRINUSE):
-		e.why = "another program listens on this address"
-		e.try = "keeplog serve --listen 127.0.0.1:0, which takes a free port"
-	case errors.Is(err, node.ErrCluster):
-		e.why = "this version runs one node by itself"
-		e.try = "leave controller.quorum.voters out, or name only this node in it"
-	case errors.Is(err, node.ErrStorage):
-		e.exit = exitStorage
-	}
-	return e
 }

@@ -120,12 +120,13 @@ func kafkaError(what string, ke *kerr.Error, message string) *cliError {
 	}
 	switch ke {
 	case kerr.TopicAlreadyExists:
-		e.try = "--if-not-exists"
+		e.try = "keeplog topic create " + strings.TrimPrefix(what, "topic ") + " --if-not-exists"
 	case kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend:
 		e.why = "fewer replicas are in sync than min.insync.replicas asks for"
 		e.try = "keeplog topic describe " + strings.TrimPrefix(what, "topic ")
 	case kerr.KafkaStorageError:
 		e.why = "the broker cannot write: its disk is full or broken"
+		e.try = "make room on its disk (keeplog topic delete, keeplog topic trim): it goes on by itself"
 	case kerr.RequestTimedOut:
 		e.exit, e.try = exitUnreachable, "a longer --timeout"
 	}
@@ -166,7 +167,7 @@ func (s *session) unknownTopic(ctx context.Context, name string) *cliError {
 	if all, err := s.admin.ListTopics(ctx); err == nil {
 		if near := nearest(name, all.Names()); near != "" {
 			e.why = "there is a topic " + near
-			e.try = near
+			e.try = s.app.instead(name, near)
 		}
 	}
 	return e

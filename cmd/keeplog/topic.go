@@ -139,7 +139,7 @@ func (a *app) showOutcomes(all []outcome) error {
 	if failed == len(all) && first != nil {
 		if failed > 1 {
 			for _, o := range all[1:] {
-				a.say("error: %s", o.Message)
+				a.printError(o.err)
 			}
 		}
 		return first
@@ -165,7 +165,7 @@ func (a *app) showOutcomes(all []outcome) error {
 	}
 	for _, o := range all {
 		if o.err != nil && o.err != first {
-			a.say("error: %s", o.Message)
+			a.printError(o.err)
 		}
 	}
 	part := *first

@@ -186,7 +186,7 @@ func newTopicGrowCommand(a *app) *cobra.Command {
 			})
 		}),
 	}
-	cmd.Flags().IntVarP(&partitions, "partitions", "p", 0, "number of partitions afterwards")
+	cmd.Flags().IntVarP(&partitions, "partitions", "p", 0, "`NUMBER` of partitions afterwards")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only ask whether it would work")
 	return cmd
 }
@@ -220,7 +220,7 @@ func newTopicTrimCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if dryRun {
+			if dryRun || !slices.ContainsFunc(rows, func(r trimRow) bool { return r.Deleted > 0 }) {
 				return a.showTrim(args[0], rows)
 			}
 			var total int64
@@ -235,7 +235,8 @@ func newTopicTrimCommand(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the first offset to keep: `OFFSET`, +N, -N, @TIME or end")
-	cmd.Flags().Int32SliceVarP(&partitions, "partition", "p", nil, "only these partitions")
+	cmd.Flags().Int32SliceVarP(&partitions, "partition", "p", nil, "only these `PARTITIONS`, as 0,2")
+	cmd.Flags().Lookup("partition").DefValue = ""
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would be deleted")
 	return cmd
 }
@@ -260,7 +261,9 @@ func (s *session) planTrim(ctx context.Context, topic string, to point, only []i
 		}
 		start := b.start[tp{topic, p}]
 		if offset > b.end[tp{topic, p}] {
-			return nil, failf("topic %s partition %d: cannot trim to %d, its end is %d", topic, p, offset, b.end[tp{topic, p}])
+			e := failf("topic %s partition %d: OFFSET_OUT_OF_RANGE (cannot trim to %d, its end is %d)", topic, p, offset, b.end[tp{topic, p}])
+			e.code, e.try = "OFFSET_OUT_OF_RANGE", "-p with the partitions that reach so far, or --to @TIME, or --to end"
+			return nil, e
 		}
 		offset = max(offset, start)
 		rows = append(rows, trimRow{Partition: p, Start: start, NewStart: offset, Deleted: offset - start})

@@ -27,8 +27,8 @@ func newTopicCreateCommand(a *app) *cobra.Command {
 		}),
 	}
 	f := cmd.Flags()
-	f.Int32VarP(&flags.partitions, "partitions", "p", -1, "number of partitions (-1: the broker's default)")
-	f.Int16VarP(&flags.replicas, "replicas", "r", -1, "replication factor (-1: the broker's default)")
+	f.Int32VarP(&flags.partitions, "partitions", "p", -1, "`NUMBER` of partitions (-1: the broker's default)")
+	f.Int16VarP(&flags.replicas, "replicas", "r", -1, "replication `FACTOR` (-1: the broker's default)")
 	f.StringArrayVarP(&flags.configs, "config", "c", nil, "a topic config, `KEY=VALUE` (repeatable)")
 	f.BoolVar(&flags.ifNotExists, "if-not-exists", false, "a topic that exists already is no error")
 	f.BoolVar(&flags.dryRun, "dry-run", false, "only ask whether it would work")

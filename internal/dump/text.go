@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"bytes"
 	"bufio"
 	"fmt"
 	"io"
@@ -345,7 +346,7 @@ func (t *Text) problem(p *Problem) []byte {
 	b = append(b, p.Text...)
 	if p.Hint != "" {
 		if t.o.OnlyProblems || t.o.Summary {
-			b = append(b, "; "...)
+			b = append(bytes.TrimSuffix(b, []byte(".")), "; "...)
 		} else {
 			b = append(b, '\n')
 		}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/internal/node"
+	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/replication/quorum"
+	"github.com/keeplog/keeplog/vfs"
+)
+
+// startError explains why the broker did not start.
+func (a *app) startError(cfg *config.Broker, err error) error {
+	msg, advice, _ := strings.Cut(err.Error(), "\ntry: ")
+	e := failf("cannot start: %s", withoutRooms(msg))
+	e.code, e.try = "START_FAILED", advice
+	dir := shellWord(cfg.LogDirs()[0])
+	var listen *net.OpError
+	switch {
+	case errors.As(err, &listen) && listen.Op == "listen":
+		listenError(e, listen)
+	case errors.Is(err, vfs.ErrLocked), errors.Is(err, quorum.ErrLocked):
+		e.why = "another process is serving this data directory"
+		e.try = "stop it, or give this one a directory of its own: keeplog serve --data-dir DIR"
+	case errors.Is(err, node.ErrForeign), errors.Is(err, quorum.ErrForeign):
+		e.why = "a data directory belongs to one node of one cluster for ever"
+		if e.try == "" {
+			e.try = "start the node that it names, or give this one a directory of its own: keeplog serve --data-dir DIR"
+		}
+	case errors.Is(err, node.ErrStrange):
+		e.why = "a data directory is the broker's alone: in others' it would rename and remove what looks like its own"
+		e.try = "keeplog serve --data-dir " + shellWord(filepath.Join(cfg.LogDirs()[0], "keeplog-data"))
+	case errors.Is(err, node.ErrCluster):
+		e.why = "this version runs one node by itself"
+		e.try = "leave controller.quorum.voters out, or name only this node in it"
+	case errors.Is(err, quorum.ErrMissing) && isKafkas(cfg.LogDirs()[0]):
+		e.exit, e.why = exitFailed, "this is a data directory of Apache Kafka, whose metadata keeplog does not take over"
+		e.try = "keeplog dump " + dir + " shows what is in it; to serve: keeplog serve --data-dir DIR"
+	case errors.Is(err, quorum.ErrMissing), errors.Is(err, quorum.ErrDamaged), errors.Is(err, log.ErrBadFile):
+		e.exit, e.why = exitDamaged, "a file that nothing can be made anew from is damaged or gone"
+		if e.try == "" {
+			e.try = "keeplog check " + dir
+		}
+	case errors.Is(err, node.ErrStorage):
+		e.exit = exitStorage
+	default:
+		fileError(e, err)
+	}
+	return e
+}
+
+// listenError is for an address that could not be taken.
+func listenError(e *cliError, err *net.OpError) {
+	e.msg = "cannot start: cannot listen on " + err.Addr.String() + " (" + lastPart(err) + ")"
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		e.why = "another program listens on this address"
+		e.try = "keeplog serve --listen 127.0.0.1:0, which takes a free port"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		e.why = "this machine has no such address"
+		e.try = "keeplog serve --listen 0.0.0.0:PORT --advertise NAME:PORT"
+	case errors.Is(err, fs.ErrPermission):
+		e.why = "ports below 1024 need a privilege"
+		e.try = "keeplog serve --listen 127.0.0.1:9092"
+	}
+}
+
+// fileError is for what the file system answered.
+func fileError(e *cliError, err error) {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrNotExist):
+		e.why = "the broker must be able to make and write files there"
+		e.try = "keeplog serve --data-dir DIR, a directory that this user may write to"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		e.exit, e.why = exitStorage, "the disk is full, the reserve for the broker's own files too"
+		e.try = "make room on the disk, then start again"
+	}
+}
+
+// withoutRooms takes the names of packages out of an error's text.
+func withoutRooms(msg string) string {
+	for _, room := range []string{"node: ", "quorum: ", "log: ", "vfs: ", "config: "} {
+		msg = strings.ReplaceAll(msg, ": "+room, ": ")
+		msg = strings.TrimPrefix(msg, room)
+	}
+	return msg
+}
+
+// isKafkas says whether Apache Kafka keeps its metadata in dir.
+func isKafkas(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "__cluster_metadata-0"))
+	return err == nil
+}
