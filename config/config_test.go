@@ -122,3 +122,19 @@ func TestDefaultsAgree(t *testing.T) {
 		}
 	}
 }
+
+// What no part of the server reads says so, and a key that is given the default of such a one does too.
+func TestUnreadTopicKeysSayWhy(t *testing.T) {
+	for name, reason := range map[string]string{
+		"delete.retention.ms": noCompaction, "max.compaction.lag.ms": noCompaction, "min.compaction.lag.ms": noCompaction, "min.cleanable.dirty.ratio": noCompaction,
+		"leader.replication.throttled.replicas": noThrottle, "follower.replication.throttled.replicas": noThrottle, "unclean.leader.election.enable": noCluster,
+	} {
+		k := Lookup(ScopeTopic, name)
+		if k.Status != NoEffect || k.Reason != reason {
+			t.Errorf("%s: %s, %q; want %q", name, k.Status, k.Reason, reason)
+		}
+		if b := Lookup(ScopeBroker, k.Synonym); b != nil && b.Status != NoEffect {
+			t.Errorf("%s: %s, and its default %s: %s", name, k.Status, b.Name, b.Status)
+		}
+	}
+}

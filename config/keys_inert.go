@@ -48,7 +48,7 @@ func inertKeys() []Key {
 func inertReasons() map[string]string {
 	return map[string]string{
 		"authorizer": "access control lists are not enforced yet, and an open server where a closed one is expected would be unsafe",
-		"cluster":    "it concerns a cluster of several brokers, and nodes run alone until clusters are served",
+		"cluster":    noCluster,
 		"compaction": noCompaction,
 		"cordon":     "a data directory that should take no new partitions would still get them",
 		"group":      noGroups,

@@ -32,13 +32,13 @@ func serverKeys() []Key {
 		{Name: "auto.create.topics.enable", Type: Boolean, Default: "true", Doc: "Whether naming a missing topic creates it."},
 		{Name: "delete.topic.enable", Type: Boolean, Default: "true", Doc: "Whether topics can be deleted."},
 		{Name: "max.request.partition.size.limit", Type: Int, Default: "2000", Valid: atLeast(1), Doc: "Most partitions in one DescribeTopicPartitions response."},
-		{Name: "unclean.leader.election.enable", Type: Boolean, Default: "false", Live: true, Doc: "Whether a replica outside the in-sync set may lead when no other is left; that loses acknowledged records."},
+		{Name: "unclean.leader.election.enable", Type: Boolean, Default: "false", Live: true, Status: NoEffect, Reason: noCluster, Doc: "Whether a replica outside the in-sync set may lead when no other is left; that loses acknowledged records."},
 
 		{Name: "super.users", Type: String, Null: true, Status: NoEffect, Undescribed: true, Reason: "access control lists are not enforced yet", Doc: "Principals that may do everything."},
 		{Name: "allow.everyone.if.no.acl.found", Type: Boolean, Default: "false", Status: NoEffect, Undescribed: true, Reason: "access control lists are not enforced yet", Doc: "Whether a resource without a rule is open to all."},
-		{Name: "leader.replication.throttled.rate", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: "replication throttles are not applied yet", Doc: "Bytes in a second that this broker sends to throttled followers."},
-		{Name: "follower.replication.throttled.rate", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: "replication throttles are not applied yet", Doc: "Bytes in a second that this broker takes as a throttled follower."},
-		{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: "replication throttles are not applied yet", Doc: "Bytes in a second for moves between data directories."},
+		{Name: "leader.replication.throttled.rate", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: noThrottle, Doc: "Bytes in a second that this broker sends to throttled followers."},
+		{Name: "follower.replication.throttled.rate", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: noThrottle, Doc: "Bytes in a second that this broker takes as a throttled follower."},
+		{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: noThrottle, Doc: "Bytes in a second for moves between data directories."},
 
 		{Name: "fetch.max.bytes", Type: Int, Default: "57671680", Valid: atLeast(1024), Doc: "Most bytes in one fetch response."},
 		{Name: "max.incremental.fetch.session.cache.slots", Type: Int, Default: "1000", Valid: atLeast(0), Doc: "Fetch sessions kept at once."},
