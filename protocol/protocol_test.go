@@ -438,7 +438,7 @@ func BenchmarkDecode(b *testing.B) {
 	b.Run("fetch1000/check", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := table.Check(KeyFetch, 12, fetch); err != nil {
+			if _, _, err := table.Check(KeyFetch, 12, fetch); err != nil {
 				b.Fatal(err)
 			}
 		}

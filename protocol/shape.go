@@ -56,6 +56,9 @@ func (f field) until(v int16) field  { f.max = v; return f }
 func (f field) orNull(v int16) field { f.nullable = v; return f }
 func (f field) indirect() field      { f.pointer = true; return f }
 
+// serves says how many bytes answering takes for an element of an array.
+func (f field) serves(n int) field { f.serving = n; return f }
+
 // Served returns the APIs of a broker without transactions and consumer groups.
 func Served() []API {
 	return []API{
@@ -85,7 +88,7 @@ func produce() []field {
 	return []field{
 		optStr().from(3), i16(), i32(),
 		each[kmsg.ProduceRequestTopic](str().until(12), uuid().from(13),
-			each[kmsg.ProduceRequestTopicPartition](i32(), records())),
+			each[kmsg.ProduceRequestTopicPartition](i32(), records()).serves(400)).serves(190),
 	}
 }
 
@@ -105,14 +108,14 @@ func listOffsets() []field {
 	return []field{
 		i32(), i8().from(2),
 		each[kmsg.ListOffsetsRequestTopic](str(),
-			each[kmsg.ListOffsetsRequestTopicPartition](i32(), i32().from(4), i64())),
+			each[kmsg.ListOffsetsRequestTopicPartition](i32(), i32().from(4), i64()).serves(350)).serves(180),
 		i32().from(10),
 	}
 }
 
 func metadata() []field {
 	return []field{
-		each[kmsg.MetadataRequestTopic](uuid().from(10), str().orNull(10).indirect()).orNull(1),
+		each[kmsg.MetadataRequestTopic](uuid().from(10), str().orNull(10).indirect()).orNull(1).serves(400),
 		bit().from(4), bit().from(8).until(10), bit().from(8),
 	}
 }
@@ -125,15 +128,15 @@ func createTopics() []field {
 	return []field{
 		each[kmsg.CreateTopicsRequestTopic](str(), i32(), i16(),
 			each[kmsg.CreateTopicsRequestTopicReplicaAssignment](i32(), list[int32](i32())),
-			each[kmsg.CreateTopicsRequestTopicConfig](str(), optStr())),
+			each[kmsg.CreateTopicsRequestTopicConfig](str(), optStr())).serves(1100),
 		i32(), bit().from(1),
 	}
 }
 
 func deleteTopics() []field {
 	return []field{
-		list[string](str()).until(5),
-		each[kmsg.DeleteTopicsRequestTopic](optStr(), uuid()).from(6),
+		list[string](str()).until(5).serves(450),
+		each[kmsg.DeleteTopicsRequestTopic](optStr(), uuid()).from(6).serves(900),
 		i32(),
 	}
 }
@@ -151,20 +154,20 @@ func offsetForLeaderEpoch() []field {
 	return []field{
 		i32().from(3),
 		each[kmsg.OffsetForLeaderEpochRequestTopic](str(),
-			each[kmsg.OffsetForLeaderEpochRequestTopicPartition](i32(), i32().from(2), i32())),
+			each[kmsg.OffsetForLeaderEpochRequestTopicPartition](i32(), i32().from(2), i32())).serves(180),
 	}
 }
 
 func describeConfigs() []field {
 	return []field{
-		each[kmsg.DescribeConfigsRequestResource](i8(), str(), list[string](str()).orNull(0)),
+		each[kmsg.DescribeConfigsRequestResource](i8(), str(), list[string](str()).orNull(0)).serves(500),
 		bit().from(1), bit().from(3),
 	}
 }
 
 func alterConfigs() []field {
 	return []field{
-		each[kmsg.AlterConfigsRequestResource](i8(), str(), each[kmsg.AlterConfigsRequestResourceConfig](str(), optStr())),
+		each[kmsg.AlterConfigsRequestResource](i8(), str(), each[kmsg.AlterConfigsRequestResourceConfig](str(), optStr())).serves(650),
 		bit(),
 	}
 }
@@ -172,7 +175,7 @@ func alterConfigs() []field {
 func incrementalAlterConfigs() []field {
 	return []field{
 		each[kmsg.IncrementalAlterConfigsRequestResource](i8(), str(),
-			each[kmsg.IncrementalAlterConfigsRequestResourceConfig](str(), i8(), optStr())),
+			each[kmsg.IncrementalAlterConfigsRequestResourceConfig](str(), i8(), optStr())).serves(1200),
 		bit(),
 	}
 }
@@ -184,18 +187,18 @@ func describeLogDirs() []field {
 func createPartitions() []field {
 	return []field{
 		each[kmsg.CreatePartitionsRequestTopic](str(), i32(),
-			each[kmsg.CreatePartitionsRequestTopicAssignment](list[int32](i32())).orNull(0)),
+			each[kmsg.CreatePartitionsRequestTopicAssignment](list[int32](i32())).orNull(0)).serves(480),
 		i32(), bit(),
 	}
 }
 
 func describeProducers() []field {
-	return []field{each[kmsg.DescribeProducersRequestTopic](str(), list[int32](i32()))}
+	return []field{each[kmsg.DescribeProducersRequestTopic](str(), list[int32](i32()).serves(280)).serves(150)}
 }
 
 func describeTopicPartitions() []field {
 	return []field{
-		each[kmsg.DescribeTopicPartitionsRequestTopic](str()), i32(),
+		each[kmsg.DescribeTopicPartitionsRequestTopic](str()).serves(420), i32(),
 		optional[kmsg.DescribeTopicPartitionsRequestCursor](str(), i32()),
 	}
 }

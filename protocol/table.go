@@ -85,7 +85,7 @@ func (t *Table) APIs() []API { return t.apis }
 // ErrUnsupportedVersion, ErrMalformed (bytes missing, null where a value must be, a count that cannot be),
 // ErrTooCostly.
 func (t *Table) Decode(key, version int16, body []byte) (kmsg.Request, error) {
-	api, err := t.Check(key, version, body)
+	api, _, err := t.Check(key, version, body)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (t *Table) decodeInPlace(req interface {
 	UnsafeReadFrom([]byte) error
 }, version int16, body []byte,
 ) error {
-	api, err := t.Check(req.Key(), version, body)
+	api, _, err := t.Check(req.Key(), version, body)
 	if err != nil {
 		return err
 	}
@@ -127,19 +127,21 @@ func (t *Table) decodeInPlace(req interface {
 	return nil
 }
 
-// Check walks a body without decoding it and returns its API. Errors as Decode.
-func (t *Table) Check(key, version int16, body []byte) (*API, error) {
+// Check walks a body without decoding it. It returns its API, and the bytes of memory that decoding and answering it will take. Errors as
+// Decode.
+func (t *Table) Check(key, version int16, body []byte) (*API, int64, error) {
 	api, ok := t.Lookup(key)
 	if !ok {
-		return nil, fmt.Errorf("%w: %d", ErrUnknownKey, key)
+		return nil, 0, fmt.Errorf("%w: %d", ErrUnknownKey, key)
 	}
 	if version < api.Min || version > api.Max {
-		return nil, fmt.Errorf("%w: %s %d", ErrUnsupportedVersion, api.Name, version)
+		return nil, 0, fmt.Errorf("%w: %s %d", ErrUnsupportedVersion, api.Name, version)
 	}
-	if err := api.check(version, body); err != nil {
-		return nil, fmt.Errorf("%s %d: %w", api.Name, version, err)
+	cost, err := api.check(version, body)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s %d: %w", api.Name, version, err)
 	}
-	return api, nil
+	return api, cost, nil
 }
 
 // fillAbsent sets what kmsg leaves wrong in old versions.

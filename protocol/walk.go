@@ -27,16 +27,19 @@ type field struct {
 	pointer  bool    // decoded behind a pointer
 	number   uint32  // of tag
 	cost     int     // bytes that decoding allocates for each element, beside what its fields add
+	serving  int     // bytes that answering takes for each element, as measured
 	items    []field // of array (none: a struct without fields does not exist), object and tag
 	plain    bool    // array of a primitive, whose elements have no tags of their own
 }
 
 const never = math.MaxInt16
 
-// amplification is how many times its own size a request may take in memory once decoded, and slack what is free.
+// amplification is how many times its own size a request may take in memory, and slack what is free: of decoding, and of decoding and
+// answering together. The latter lets through what clients really send: some ten thousand elements, however short.
 const (
 	amplification = 32
 	slack         = 4 << 10
+	servingSlack  = 16 << 20
 	// tagCost is what an unknown tag takes in the map that keeps it, growth included.
 	tagCost    = 160
 	stringCost = 16
@@ -69,22 +72,24 @@ type walker struct {
 	at       int
 	version  int16
 	flexible bool
-	cost     int64
-	limit    int64
+	cost     int64 // of decoding
+	serving  int64 // of answering
+	limit    int64 // of cost; 0 is none
 }
 
-func (a *API) check(version int16, body []byte) error {
+// check returns what decoding and answering take, in bytes. Bytes after the body are ignored, as Kafka does.
+func (a *API) check(version int16, body []byte) (int64, error) {
 	w := walker{b: body, version: version, flexible: a.IsFlexible(version), limit: amplification*int64(len(body)) + slack}
 	plan := a.plans[version-a.Min]
 	if err := w.fields(plan); err != nil {
-		return err
+		return 0, err
 	}
 	if w.flexible {
 		if err := w.tags(plan); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil // bytes after the body are ignored, as Kafka does
+	return w.cost + w.serving, nil
 }
 
 func (w *walker) fields(fields []field) error {
@@ -155,7 +160,7 @@ func (w *walker) skip(n int64) error {
 // spend adds to what decoding will allocate.
 func (w *walker) spend(n int64) error {
 	w.cost += n
-	if w.limit > 0 && w.cost > w.limit {
+	if w.limit > 0 && (w.cost > w.limit || w.cost+w.serving > w.limit+servingSlack) {
 		return ErrTooCostly
 	}
 	return nil
@@ -235,6 +240,7 @@ func (w *walker) array(f *field) error {
 	if n > int64(w.left()) { // no element is shorter than a byte
 		return fmt.Errorf("%w: %d elements, %d bytes are left", ErrMalformed, n, w.left())
 	}
+	w.serving += n * int64(f.serving)
 	if err := w.spend(n * int64(f.cost)); err != nil {
 		return err
 	}
@@ -303,7 +309,7 @@ func known(fields []field, number uint32) *field {
 // inside checks a known tag, which must fill its size exactly.
 func (w *walker) inside(f *field, size int) error {
 	end := w.at + size
-	inner := walker{b: w.b[:end], at: w.at, version: w.version, flexible: true, cost: w.cost, limit: w.limit}
+	inner := walker{b: w.b[:end], at: w.at, version: w.version, flexible: true, cost: w.cost, serving: w.serving, limit: w.limit}
 	if err := inner.fields(f.items); err != nil {
 		return err
 	}
@@ -315,6 +321,6 @@ func (w *walker) inside(f *field, size int) error {
 	if inner.at != end {
 		return fmt.Errorf("%w: %d bytes left over in tag %d", ErrMalformed, end-inner.at, f.number)
 	}
-	w.at, w.cost = end, inner.cost
+	w.at, w.cost, w.serving = end, inner.cost, inner.serving
 	return nil
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/keeplog/keeplog/replication/isr"
 )
 
+// keepParts is the number of partitions of a Produce request whose memory stays with its connection.
+const keepParts = 1 << 12
+
 // produceCall is the state of a Produce call, kept with the Call so that a connection reuses its memory.
 type produceCall struct {
 	req  kmsg.ProduceRequest
@@ -217,7 +220,15 @@ func (a *API) produceAnswer(c *Call) {
 		a.produceNodes(c, resp)
 	}
 	b := resp.AppendTo(c.begin())
+	s.shrink(n)
 	c.send(b)
+}
+
+// shrink lets go of what a request of n partitions took, where that is too much to keep with the connection.
+func (s *produceCall) shrink(n int) {
+	if n > keepParts {
+		s.parts, s.req, s.resp = nil, kmsg.ProduceRequest{}, kmsg.ProduceResponse{}
+	}
 }
 
 // nextTopic lengthens a list of topics by one whose list of partitions is empty, reusing memory.
@@ -290,11 +301,16 @@ func (a *API) produceQuiet(c *Call) {
 	for i := range c.produce.req.Topics {
 		n += len(c.produce.req.Topics[i].Partitions)
 	}
+	var err error
 	for _, p := range c.produce.parts[:n] {
-		if p.result.Err != nil {
-			c.close(p.result.Err)
-			return
+		if err = p.result.Err; err != nil {
+			break
 		}
+	}
+	c.produce.shrink(n)
+	if err != nil {
+		c.close(err)
+		return
 	}
 	c.none()
 }

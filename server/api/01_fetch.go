@@ -75,7 +75,7 @@ func (a *API) fetch(c *Call, body []byte) {
 	read, now := f.read()
 	wait := min(time.Duration(req.MaxWaitMillis)*time.Millisecond, maxFetchWait)
 	if now || read >= f.minBytes || wait <= 0 || len(f.parts) == 0 {
-		c.To.Complete(f.answer())
+		c.complete(f.answer())
 		return
 	}
 	f.release()
@@ -117,7 +117,7 @@ func (a *API) openFetch(f *fetchCall) int16 {
 			a.sessions.remove(req.SessionID)
 		}
 		f.listRequest()
-		if s := a.sessions.open(f.parts, f.call.Version >= 13, replicaOf(req) >= 0, now); s != nil {
+		if s := a.sessions.open(f.parts, f.call.Version >= 13, now); s != nil {
 			f.session, f.sessionID = s, s.id
 			s.begin(f, nil)
 		}
@@ -129,10 +129,12 @@ func (a *API) openFetch(f *fetchCall) int16 {
 	}
 	f.session, f.sessionID, f.full = s, s.id, false
 	s.begin(f, req)
+	a.sessions.resize(s, len(f.parts))
 	return codeNone
 }
 
-// replicaOf is the broker that fetches, negative for a client.
+// replicaOf is the broker that fetches, negative for a client. Followers fetch elsewhere: whoever says here that it is one is refused, as
+// Kafka refuses a replica that is none of the partition's.
 func replicaOf(req *kmsg.FetchRequest) int32 {
 	if req.Version >= 15 {
 		return req.ReplicaState.ID
@@ -212,8 +214,13 @@ func (a *API) resolvePart(c *Call, img *metadata.Image, p *fetchPart) (Partition
 // read reads every partition in order within the limits of the request. now says that the answer must not wait for more.
 func (f *fetchCall) read() (total int, now bool) {
 	left := f.maxBytes
+	replica := replicaOf(f.req) >= 0
 	for i := range f.parts {
 		p := &f.parts[i]
+		if replica && p.part != nil {
+			p.res, now = FetchResult{Err: notAReplica(p.epoch), DivergingEpoch: -1, DivergingEnd: -1}, true
+			continue
+		}
 		if p.part == nil {
 			p.res = FetchResult{Err: p.err, DivergingEpoch: -1, DivergingEnd: -1}
 			now = now || !missing(p.err)
@@ -233,6 +240,14 @@ func (f *fetchCall) read() (total int, now bool) {
 		}
 	}
 	return total, now
+}
+
+// notAReplica is what a broker gets that is no replica of the partition: with an epoch it seems to know newer metadata.
+func notAReplica(epoch record.Epoch) error {
+	if epoch >= 0 {
+		return isr.ErrUnknownLeaderEpoch
+	}
+	return isr.ErrNotLeader
 }
 
 // missing says that a partition does not exist, as far as this broker knows: such a fetch waits, as in Kafka.

@@ -11,6 +11,9 @@ import (
 	"github.com/keeplog/keeplog/metadata"
 )
 
+// maxDescribed bounds the settings, or the producers, that one answer lists: some 200 MiB.
+const maxDescribed = 1 << 19
+
 // nodeName is the name of a broker as a resource.
 func nodeName(id int32) string { return strconv.Itoa(int(id)) }
 
@@ -18,7 +21,7 @@ func nodeName(id int32) string { return strconv.Itoa(int(id)) }
 func (a *API) describeConfigs(c *Call, req *kmsg.DescribeConfigsRequest) {
 	img := a.o.Images.Image()
 	resp := &kmsg.DescribeConfigsResponse{}
-	known := true
+	known, total := true, 0
 	for i := range req.Resources {
 		known = known && knownResource(req.Resources[i].ResourceType)
 	}
@@ -29,6 +32,9 @@ func (a *API) describeConfigs(c *Call, req *kmsg.DescribeConfigsRequest) {
 		err := error(&controller.Answer{Kind: controller.ErrInvalidRequest, Text: "a resource of the request has an unknown type"})
 		if known {
 			entries, err = a.describe(img, r)
+		}
+		if total += len(entries); total > maxDescribed && i > 0 {
+			entries, err = nil, invalid("the answer would be too long: ask for fewer resources at once")
 		}
 		if err != nil {
 			out.ErrorCode, out.ErrorMessage = a.adminError(err)

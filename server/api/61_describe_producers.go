@@ -10,19 +10,24 @@ import (
 func (a *API) describeProducers(c *Call, req *kmsg.DescribeProducersRequest) {
 	img := a.o.Images.Image()
 	resp := &kmsg.DescribeProducersResponse{}
+	total := 0
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		out := kmsg.DescribeProducersResponseTopic{Topic: t.Topic}
 		_, known := img.TopicByName(t.Topic)
+		unknown := fmt.Sprintf("topic %s does not exist", t.Topic)
 		for _, n := range t.Partitions {
 			r := kmsg.DescribeProducersResponseTopicPartition{Partition: n}
 			part, err := a.partition(img, t.Topic, n)
+			if err == nil && total > maxDescribed {
+				err = invalid("the answer would be too long: ask for fewer partitions at once")
+			}
 			if err == nil {
 				err = describeProducers(part, &r)
+				total += len(r.ActiveProducers)
 			}
 			if r.ErrorCode = code(err); err != nil && !known {
-				text := fmt.Sprintf("topic %s does not exist", t.Topic)
-				r.ErrorMessage = &text
+				r.ErrorMessage = &unknown
 			}
 			out.Partitions = append(out.Partitions, r)
 		}

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/keeplog/keeplog/protocol"
 )
 
@@ -31,7 +33,17 @@ type API struct {
 	sessions  *sessionCache
 	purgatory *purgatory
 	ids       producerIDs
+	// room is the memory, in bytes, that requests which take much of it share; room for no more than capacity.
+	room     *semaphore.Weighted
+	capacity int64
 }
+
+const (
+	// costlyFrame is the size of the smallest body that may cost costly or more.
+	costlyFrame = 16 << 10
+	// costly is what a request may take, in bytes, without asking for room.
+	costly = 1 << 20
+)
 
 // New makes an API. Close ends its timer goroutine.
 func New(o Options) *API {
@@ -42,6 +54,8 @@ func New(o Options) *API {
 	a.protocol, a.rows = newTables()
 	a.sessions = newSessionCache(o.Settings.Static().Int("max.incremental.fetch.session.cache.slots"))
 	a.purgatory = newPurgatory()
+	a.capacity = o.Settings.Static().Int64("keeplog.memory.max.bytes")
+	a.room = semaphore.NewWeighted(a.capacity)
 	return a
 }
 
@@ -64,8 +78,11 @@ func (a *API) Plan(key, version int16) (Plan, bool) {
 // Serve starts a call. Key, Version and Frame are set, and Plan has allowed them.
 func (a *API) Serve(c *Call) {
 	h, err := a.protocol.ParseHeader(c.Frame)
-	c.header, c.api = h, a
+	c.header, c.api, c.weight = h, a, 0
 	c.ClientID = h.ClientID
+	if err == nil {
+		err = a.weigh(c)
+	}
 	switch {
 	case errors.Is(err, protocol.ErrUnsupportedVersion) && h.Key == protocol.KeyApiVersions:
 		a.apiVersionsUnknown(c)
@@ -74,4 +91,21 @@ func (a *API) Serve(c *Call) {
 	default:
 		a.rows[h.Key].serve(a, c, h.Body)
 	}
+}
+
+// weigh waits for room where decoding and answering a call takes much memory. The room is given back with the answer.
+func (a *API) weigh(c *Call) error {
+	if len(c.header.Body) < costlyFrame {
+		return nil
+	}
+	_, cost, err := a.protocol.Check(c.Key, c.Version, c.header.Body)
+	if err != nil || cost < costly {
+		return err
+	}
+	cost = min(cost, a.capacity)
+	if err := a.room.Acquire(c.Ctx, cost); err != nil {
+		return err
+	}
+	c.weight = cost
+	return nil
 }

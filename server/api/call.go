@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -78,7 +79,26 @@ type Call struct {
 
 	api     *API
 	header  protocol.Header
+	weight  int64 // what it holds of API.room
 	produce produceCall
+	parked  atomic.Pointer[fetchCall] // the last fetch of this call that was parked
+}
+
+// ClientGone tells a call that waits that nobody may be there to read the answer any more, or that the client sends nothing after it: a
+// parked fetch is answered at once with what there is. It may be called at any time, also after the call is complete.
+func (c *Call) ClientGone() {
+	if f := c.parked.Load(); f != nil {
+		f.api.purgatory.fire(f)
+	}
+}
+
+// complete gives the answer, and the room that the call held.
+func (c *Call) complete(a Answer) {
+	if n := c.weight; n > 0 {
+		c.weight = 0
+		c.api.room.Release(n)
+	}
+	c.To.Complete(a)
 }
 
 // reply answers with a message.
@@ -98,11 +118,11 @@ func (c *Call) send(head []byte) {
 		c.close(err)
 		return
 	}
-	c.To.Complete(Answer{Head: head})
+	c.complete(Answer{Head: head})
 }
 
 // none completes a call that has no answer.
-func (c *Call) none() { c.To.Complete(Answer{None: true}) }
+func (c *Call) none() { c.complete(Answer{None: true}) }
 
 // close completes a call by ending its connection.
-func (c *Call) close(why error) { c.To.Complete(Answer{Close: why}) }
+func (c *Call) close(why error) { c.complete(Answer{Close: why}) }

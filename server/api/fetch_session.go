@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,6 +18,8 @@ import (
 
 const (
 	finalEpoch int32 = -1
+	// maxSessionParts bounds the partitions of all sessions together, some 250 bytes each. A client that would need more goes on without.
+	maxSessionParts = 1 << 20
 	// evictAfter is how long a session may lie unused before it can be evicted, and how old it must be before a larger one may take its
 	// place.
 	evictAfter = 2 * time.Minute
@@ -53,42 +54,46 @@ type sessionPart struct {
 type fetchSession struct {
 	id         int32
 	ids        bool // partitions are named by topic id
-	privileged bool // of a follower
 	created    time.Time
 
 	// Guarded by the cache's mu.
 	epoch int32 // that the next request must carry
 	used  time.Time
-	size  atomic.Int32 // number of partitions
+	size  int // number of partitions
 
 	mu    sync.Mutex
 	root  sessionPart
 	parts map[partKey]*sessionPart
 }
 
-// sessionCache holds the sessions of a broker, at most slots.
+// sessionCache holds the sessions of a broker, at most slots with maxParts partitions.
 type sessionCache struct {
-	slots int
+	slots, maxParts int
 
-	mu   sync.Mutex
-	byID map[int32]*fetchSession
+	mu    sync.Mutex
+	byID  map[int32]*fetchSession // guarded by mu
+	parts int                     // of all sessions; guarded by mu
 }
 
 func newSessionCache(slots int) *sessionCache {
-	return &sessionCache{slots: slots, byID: map[int32]*fetchSession{}}
+	return &sessionCache{slots: slots, maxParts: maxSessionParts, byID: map[int32]*fetchSession{}}
 }
 
 // open makes a session for the partitions of a full fetch. It returns nil when there is no slot: the client goes on without a session.
-func (c *sessionCache) open(parts []fetchPart, ids, privileged bool, now time.Time) *fetchSession {
+func (c *sessionCache) open(parts []fetchPart, ids bool, now time.Time) *fetchSession {
 	if len(parts) == 0 {
 		return nil
 	}
-	s := &fetchSession{ids: ids, privileged: privileged, created: now, used: now, epoch: 1, parts: make(map[partKey]*sessionPart, len(parts))}
-	s.size.Store(int32(len(parts)))
+	s := &fetchSession{ids: ids, created: now, used: now, epoch: 1, parts: make(map[partKey]*sessionPart, len(parts)), size: len(parts)}
 	s.root.next, s.root.prev = &s.root, &s.root
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.byID) >= c.slots && !c.evict(s, now) {
+	for c.parts+s.size > c.maxParts {
+		if !c.evictStale(now) {
+			return nil
+		}
+	}
+	if len(c.byID) >= c.slots && !c.evictStale(now) && !c.evictSmaller(s, now) {
 		return nil
 	}
 	for s.id == 0 || c.byID[s.id] != nil {
@@ -98,6 +103,8 @@ func (c *sessionCache) open(parts []fetchPart, ids, privileged bool, now time.Ti
 	for i := range parts {
 		s.put(&parts[i])
 	}
+	s.size = len(s.parts)
+	c.parts += s.size
 	return s
 }
 
@@ -107,42 +114,62 @@ func randomID() int32 {
 	return int32(binary.BigEndian.Uint32(b[:]) >> 1)
 }
 
-// evict makes room for s, by KIP-227: the session that lay unused for longest, if that is long enough; else the least session that s may
-// push out. c.mu is held.
-func (c *sessionCache) evict(s *fetchSession, now time.Time) bool {
-	var stale, least *fetchSession
+// evictStale ends the session that lay unused for longest, if that is long enough. mu is held.
+func (c *sessionCache) evictStale(now time.Time) bool {
+	var stale *fetchSession
 	for _, o := range c.byID {
 		if stale == nil || o.used.Before(stale.used) {
 			stale = o
 		}
-		old := now.Sub(o.created) > evictAfter
-		if (old || s.privileged && !o.privileged) && (least == nil || lessSession(o, least)) {
-			least = o
-		}
 	}
-	switch {
-	case stale != nil && now.Sub(stale.used) > evictAfter:
-		delete(c.byID, stale.id)
-	case least != nil && lessSession(least, s):
-		delete(c.byID, least.id)
-	default:
+	if stale == nil || now.Sub(stale.used) <= evictAfter {
 		return false
 	}
+	c.drop(stale)
 	return true
 }
 
-// lessSession orders sessions by their right to stay: followers before clients, then the larger.
-func lessSession(a, b *fetchSession) bool {
-	if a.privileged != b.privileged {
-		return b.privileged
+// evictSmaller ends the smallest of the sessions that are no longer young, if s is larger. mu is held.
+func (c *sessionCache) evictSmaller(s *fetchSession, now time.Time) bool {
+	var least *fetchSession
+	for _, o := range c.byID {
+		if now.Sub(o.created) > evictAfter && (least == nil || o.size < least.size) {
+			least = o
+		}
 	}
-	return a.size.Load() < b.size.Load()
+	if least == nil || least.size >= s.size {
+		return false
+	}
+	c.drop(least)
+	return true
+}
+
+// drop ends a session; mu is held.
+func (c *sessionCache) drop(s *fetchSession) {
+	delete(c.byID, s.id)
+	c.parts -= s.size
 }
 
 func (c *sessionCache) remove(id int32) {
 	c.mu.Lock()
-	delete(c.byID, id)
+	if s := c.byID[id]; s != nil {
+		c.drop(s)
+	}
 	c.mu.Unlock()
+}
+
+// resize counts a session anew after a request has changed it. A session that no longer fits ends; its client is told so by its next request.
+func (c *sessionCache) resize(s *fetchSession, parts int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID[s.id] != s {
+		return
+	}
+	c.parts += parts - s.size
+	s.size = parts
+	if c.parts > c.maxParts {
+		c.drop(s)
+	}
 }
 
 // use finds the session of an incremental fetch and takes its epoch on.
@@ -215,7 +242,6 @@ func (s *fetchSession) begin(f *fetchCall, req *kmsg.FetchRequest) {
 			}
 		}
 		s.forget(req)
-		s.size.Store(int32(len(s.parts)))
 	}
 	f.parts = slices.Grow(f.parts[:0], len(s.parts))
 	for sp := s.root.next; sp != &s.root; sp = sp.next {

@@ -469,49 +469,110 @@ func TestFetchSessionCache(t *testing.T) {
 		}
 		return l
 	}
-	a := c.open(parts(3), false, false, now)
-	b := c.open(parts(5), false, false, now)
+	a := c.open(parts(3), false, now)
+	b := c.open(parts(5), false, now)
 	if a == nil || b == nil {
 		t.Fatal("no room in an empty cache")
 	}
-	if c.open(parts(9), false, false, now) != nil {
-		t.Error("a larger client session took the place of a young one")
+	if c.open(parts(9), false, now) != nil {
+		t.Error("a larger session took the place of a young one")
 	}
-	if c.open(nil, false, false, now) != nil {
+	if c.open(nil, false, now) != nil {
 		t.Error("a session without partitions")
 	}
-	// A follower may push clients out at once, the smallest first.
-	f := c.open(parts(1), false, true, now)
-	if f == nil || c.byID[a.id] != nil || c.byID[b.id] == nil {
-		t.Fatal("a follower did not take the smallest client's place")
-	}
-	// After two minutes a larger client may push a smaller one out, but not a follower.
+	// After two minutes a larger one may push a smaller one out.
 	now = now.Add(evictAfter + time.Second)
-	for _, s := range []*fetchSession{b, f} {
+	for _, s := range []*fetchSession{a, b} {
 		if _, code := c.use(s.id, 1, false, now); code != 0 {
 			t.Fatal(code)
 		}
 	}
-	if c.open(parts(4), false, false, now) != nil {
-		t.Error("a smaller session pushed a larger one out")
+	if c.open(parts(3), false, now) != nil {
+		t.Error("a session pushed one out that is not smaller")
 	}
-	g := c.open(parts(6), false, false, now)
-	if g == nil || c.byID[b.id] != nil || c.byID[f.id] == nil {
+	g := c.open(parts(6), false, now)
+	if g == nil || c.byID[a.id] != nil || c.byID[b.id] == nil {
 		t.Fatal("a larger session did not take the place of an old smaller one")
 	}
-	// What lay unused for two minutes goes first, whoever it is.
+	// What lay unused for two minutes goes first, however large.
 	now = now.Add(evictAfter + time.Second)
 	if _, code := c.use(g.id, 1, false, now); code != 0 {
 		t.Fatal(code)
 	}
-	if c.open(parts(1), false, false, now) == nil || c.byID[f.id] != nil {
+	if c.open(parts(1), false, now) == nil || c.byID[b.id] != nil {
 		t.Error("an unused session stayed")
 	}
+	equal(t, "partitions", c.parts, 7)
+}
+
+// The partitions of all sessions together are bounded: who would need more goes on without a session.
+func TestFetchSessionsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	id := w.topic("t", 5)
+	w.api.sessions.maxParts = 4
+	open := func(parts ...int32) (*kmsg.FetchRequest, *kmsg.FetchResponse) {
+		var l []want
+		for _, p := range parts {
+			l = append(l, want{topic: "t", id: id, partition: p})
+		}
+		r := fetchOf(l...)
+		r.SessionEpoch = 0
+		resp := w.fetch(r, 13)
+		return r, resp
+	}
+	if _, resp := open(0, 1, 2, 3, 4); resp.SessionID != 0 || len(resp.Topics[0].Partitions) != 5 {
+		t.Errorf("session %d with %d partitions", resp.SessionID, len(resp.Topics[0].Partitions))
+	}
+	_, one := open(0, 1, 2)
+	if one.SessionID == 0 {
+		t.Fatal("no session")
+	}
+	if _, resp := open(0, 1); resp.SessionID != 0 {
+		t.Error("a session above the bound")
+	}
+	// One that grows above it ends: the client is told by its next request, and opens another.
+	r := fetchOf(want{topic: "t", id: id, partition: 3}, want{topic: "t", id: id, partition: 4})
+	r.SessionID, r.SessionEpoch = one.SessionID, 1
+	resp := w.fetch(r, 13)
+	equal(t, "code", resp.ErrorCode, codeNone)
+	equal(t, "partitions", len(resp.Topics[0].Partitions), 2)
+	r = fetchOf()
+	r.SessionID, r.SessionEpoch = one.SessionID, 2
+	equal(t, "code", w.fetch(r, 13).ErrorCode, codeFetchSessionIDNotFound)
+	equal(t, "partitions kept", w.api.sessions.parts, 0)
+}
+
+// Who says that it is a broker is refused by a listener of clients, as Kafka refuses a broker that is no replica.
+func TestFetchOfAReplica(t *testing.T) {
+	each(t, 1, func(t *testing.T, w *world, v int16) {
+		id := w.topic("t", 1)
+		w.part(id, 0).add("x")
+		for _, epoch := range []int32{-1, 0} {
+			r := fetchOf(want{topic: "t", id: id})
+			r.ReplicaID, r.ReplicaState.ID = 1, 1
+			r.MaxWaitMillis, r.MinBytes = 60_000, 1
+			r.Topics[0].Partitions[0].CurrentLeaderEpoch = epoch
+			if v < 15 {
+				r.ReplicaState.ID = -1
+			}
+			p := w.fetch(r, v).Topics[0].Partitions[0]
+			wanted := codeNotLeader
+			if epoch >= 0 && v >= 9 {
+				wanted = codeUnknownLeaderEpoch
+			}
+			if p.ErrorCode != wanted || p.HighWatermark != -1 || len(p.RecordBatches) > 0 {
+				t.Errorf("epoch %d: code %d, high watermark %d", epoch, p.ErrorCode, p.HighWatermark)
+			}
+			if named := p.CurrentLeader.LeaderID >= 0; named != (v >= 16 && epoch < 0) {
+				t.Errorf("epoch %d: leader %d", epoch, p.CurrentLeader.LeaderID)
+			}
+		}
+	})
 }
 
 func TestFetchSessionEpochWraps(t *testing.T) {
 	c := newSessionCache(1)
-	s := c.open([]fetchPart{{name: "t"}}, false, false, time.Unix(0, 0))
+	s := c.open([]fetchPart{{name: "t"}}, false, time.Unix(0, 0))
 	s.epoch = 1<<31 - 1
 	if _, code := c.use(s.id, 1<<31-1, false, time.Unix(0, 0)); code != 0 || s.epoch != 1 {
 		t.Errorf("code %d, next epoch %d", code, s.epoch)

@@ -46,6 +46,7 @@ func (p *purgatory) park(f *fetchCall, wait time.Duration) {
 		p.fire(f)
 		return
 	}
+	f.call.parked.Store(f)
 	for i := range f.parts {
 		part := &f.parts[i]
 		if part.part == nil {
@@ -86,7 +87,7 @@ func (p *purgatory) fire(f *fetchCall) {
 		p.removeAt(f.wait.index)
 	}
 	p.mu.Unlock()
-	f.call.To.Complete(Answer{Later: f})
+	f.call.complete(Answer{Later: f})
 }
 
 // run fires what is due.
