@@ -35,7 +35,6 @@ type explorer struct {
 	states, distinct, deep, points, seq int
 	failures                            []string
 	kinds                               map[string]bool // errors met, without their numbers
-	met                                 int             // failures, those of a known kind too
 	stopAt                              int             // failures after which it stops
 	must                                bool            // the workload is done whatever the time
 }
@@ -94,7 +93,7 @@ func explore(t testing.TB, first *explorer, must int, next func(i int) workload)
 	sum := *first
 	for _, x := range all {
 		sum.states, sum.distinct, sum.deep = sum.states+x.states, sum.distinct+x.distinct, sum.deep+x.deep
-		sum.points, sum.seq, sum.met = sum.points+x.points, sum.seq+x.seq, sum.met+x.met
+		sum.points, sum.seq = sum.points+x.points, sum.seq+x.seq
 		sum.failures = append(sum.failures, x.failures...)
 	}
 	return &sum
@@ -381,7 +380,6 @@ type failure struct {
 
 // fail notes the first failure of each kind.
 func (x *explorer) fail(w *world, name string, f failure) {
-	x.met++
 	kind := withoutDigits(f.err)
 	if x.kinds[kind] {
 		return

@@ -330,15 +330,17 @@ func TestCrashWritten(t *testing.T) {
 	t.Logf("%s; there are %d written", sum, len(scripts))
 }
 
-// writtenJobs are the written workloads, again and again in a long run.
+// writtenJobs are the written workloads, from one on that the seed chooses; in a long run again and again, with more
+// policies each time.
 func writtenJobs(seed uint64) func(i int) workload {
 	return func(i int) workload {
-		round, i := i/len(scripts), i%len(scripts)
+		round, i := i/len(scripts), int((uint64(i)+seed)%uint64(len(scripts)))
 		if round > 0 && !long() {
 			return nil
 		}
 		return func(x *explorer, _ testing.TB) {
 			s, w := scripts[i], newWorld(seed)
+			x.wide = min(10*(round+1), 60)
 			x.run(w, fmt.Sprintf("%s, round %d", s.name, round), func() error { return s.run(w) })
 		}
 	}
