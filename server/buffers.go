@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 )
@@ -127,3 +128,28 @@ func (p *Pool) Trim() {
 
 // InUse is the number of bytes in buffers that are handed out.
 func (p *Pool) InUse() int64 { return p.inUse.Load() }
+
+// smallFrame is the size in bytes from which a frame counts as large.
+const smallFrame = 1 << 20
+
+// charge takes n bytes from the server's budget; it waits until they are free.
+func (s *Server) charge(ctx context.Context, n int64) error {
+	if n >= smallFrame {
+		if err := s.large.Acquire(ctx, n); err != nil {
+			return err
+		}
+	}
+	err := s.budget.Acquire(ctx, n)
+	if err != nil && n >= smallFrame {
+		s.large.Release(n)
+	}
+	return err
+}
+
+// discharge gives n bytes back that one call of charge took.
+func (s *Server) discharge(n int64) {
+	s.budget.Release(n)
+	if n >= smallFrame {
+		s.large.Release(n)
+	}
+}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/keeplog/keeplog/server/api"
 )
 
@@ -22,6 +24,8 @@ const (
 	readStep = 1 << 20
 	// prefix is what must be seen of a frame before its size is believed: size, key, version.
 	prefix = 8
+	// lookAfter is how long a call waits before the sweeper looks whether its client is still there.
+	lookAfter = 500 * time.Millisecond
 	// keepSlots bounds the slots a connection keeps for reuse, keepScratch the head memory that stays with one.
 	keepSlots, keepScratch = 8, 64 << 10
 )
@@ -48,6 +52,8 @@ type conn struct {
 
 	// Monotonic nanoseconds since when something is under way, 0 for nothing; read by the sweeper.
 	idleSince, readSince, writeSince atomic.Int64
+	// waitSince: the reader waits for the answer to a call without overlap, so that it would not see the client leave.
+	waitSince atomic.Int64
 
 	out writerState // of whoever holds the write token
 
@@ -117,7 +123,7 @@ func (c *conn) read() (*slot, error) {
 	}
 	_, charge := sizeClass(size)
 	c.readSince.Store(0) // waiting for memory is not the client's fault
-	if err := c.srv.budget.Acquire(c.ctx, int64(charge)); err != nil {
+	if err := c.srv.charge(c.ctx, int64(charge)); err != nil {
 		return nil, c.readError(err, false)
 	}
 	c.readSince.Store(c.now())
@@ -125,7 +131,7 @@ func (c *conn) read() (*slot, error) {
 	frame := buf.Bytes()[:size]
 	if err := c.fillFrame(frame); err != nil {
 		buf.Release()
-		c.srv.budget.Release(int64(charge))
+		c.srv.discharge(int64(charge))
 		return nil, c.readError(err, false)
 	}
 	s := c.newSlot()
@@ -190,6 +196,30 @@ func (c *conn) readError(err error, between bool) error {
 
 // stopReading makes the reader return after the request it is in.
 func (c *conn) stopReading() { c.net.SetReadDeadline(time.Unix(1, 0)) }
+
+// lookForClient asks the socket, without taking anything off it, whether the client of a call that waits has left.
+func (c *conn) lookForClient(now time.Duration) {
+	since := c.waitSince.Load()
+	if since == 0 || now-time.Duration(since) < lookAfter || c.raw == nil || !left(c.raw) {
+		return
+	}
+	c.mu.Lock()
+	s := c.q.alone
+	c.mu.Unlock()
+	if s != nil {
+		s.call.ClientGone()
+	}
+}
+
+// left says that the other side has closed its connection, or only its side of it, or that the connection is broken.
+func left(raw syscall.RawConn) (gone bool) {
+	err := raw.Control(func(fd uintptr) {
+		var b [1]byte
+		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		gone = err == nil && n == 0 || err != nil && err != unix.EAGAIN && err != unix.EINTR
+	})
+	return gone || err != nil
+}
 
 // stuck says why the sweeper should end the connection, nil when it should not.
 func (c *conn) stuck(now time.Duration) error {

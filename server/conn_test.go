@@ -384,7 +384,7 @@ func TestPipelineIsBounded(t *testing.T) {
 // When the budget is used up, connections stop reading and go on when there is room again.
 func TestBudget(t *testing.T) {
 	calls := make(chan *api.Call, 100)
-	s, addr := start(t, Options{MaxFrame: 1 << 20, Budget: 2 << 20, Handler: &fake{serve: func(c *api.Call) { calls <- c }}})
+	s, addr := start(t, Options{MaxFrame: 1 << 20, Budget: 8 << 20 / 3, Handler: &fake{serve: func(c *api.Call) { calls <- c }}})
 	big := strings.Repeat("x", 900<<10)
 	var clients []*client
 	for range 4 {
@@ -515,6 +515,20 @@ func TestBrokenConnection(t *testing.T) {
 	eventually(t, "the connection is gone", func() bool { return s.Stats().Connections == 0 })
 	if n := sp.released.Load(); n != 1 {
 		t.Fatalf("span released %d times", n)
+	}
+}
+
+// Large frames, of which nothing arrives, leave room for small ones.
+func TestSmallFramesHaveRoom(t *testing.T) {
+	_, addr := start(t, Options{MaxFrame: 4 << 20, Budget: 8 << 20, Handler: &fake{serve: echo}})
+	for range 5 {
+		c := dial(t, addr)
+		c.send(frame(0, strings.Repeat("x", 2<<20))[:100])
+	}
+	c := dial(t, addr)
+	for range 20 {
+		c.send(frame(1, "small"))
+		c.want("small")
 	}
 }
 

@@ -98,8 +98,12 @@ func (c *conn) run(s *slot) error {
 
 	c.mu.Lock()
 	q.handling = nil
-	for !s.overlap && !s.ready {
-		q.cond.Wait()
+	if !s.overlap && !s.ready {
+		c.waitSince.Store(c.now())
+		for !s.ready {
+			q.cond.Wait()
+		}
+		c.waitSince.Store(0)
 	}
 	q.alone = nil
 	mine := !q.writing && q.len() > 0 && q.slots[q.head].ready
@@ -229,7 +233,7 @@ func (c *conn) free(s *slot) {
 	s.answer = api.Answer{}
 	s.buf.Release()
 	s.buf = nil
-	c.srv.budget.Release(s.charge)
+	c.srv.discharge(s.charge)
 	s.call.Frame = nil
 	if cap(s.call.Scratch) > keepScratch {
 		s.call.Scratch = nil

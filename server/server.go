@@ -49,7 +49,8 @@ type Options struct {
 	Listen func(addr string) (net.Listener, error)
 	// MaxFrame bounds Produce frames in bytes [socket.request.max.bytes, 100 MiB]; MaxOther the rest [8 MiB].
 	MaxFrame, MaxOther int
-	// Budget bounds the bytes of all frames in flight [256 MiB], at least one frame of MaxFrame.
+	// Budget bounds the bytes of all frames in flight [256 MiB], at least one frame of MaxFrame. A quarter of it, if it is larger than that
+	// frame by so much, is for small frames: large ones that arrive slowly do not stop everybody.
 	Budget int64
 	// KeepFree bounds the bytes of free buffers [64 MiB].
 	KeepFree int64
@@ -109,6 +110,7 @@ type Server struct {
 	log    *slog.Logger
 	pool   *Pool
 	budget *semaphore.Weighted
+	large  *semaphore.Weighted // the part of budget that frames of smallFrame and more may take
 	start  time.Time
 
 	ctx    context.Context
@@ -135,6 +137,8 @@ func New(o Options) (*Server, error) {
 		o: o, log: o.Logger, pool: NewPool(o.KeepFree), budget: semaphore.NewWeighted(o.Budget), start: time.Now(),
 		conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}
+	_, largest := sizeClass(o.MaxFrame)
+	s.large = semaphore.NewWeighted(max(o.Budget-o.Budget/4, int64(largest)))
 	s.room.L = &s.mu
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.sweep)
@@ -234,7 +238,7 @@ func (s *Server) waitConns() {
 // clock is the monotonic time since the server was made.
 func (s *Server) clock() time.Duration { return time.Since(s.start) }
 
-// sweep closes what is idle or stuck, and trims the pool.
+// sweep closes what is idle or stuck, looks after clients that wait, and trims the pool.
 func (s *Server) sweep() {
 	tick := time.NewTicker(sweepEvery(&s.o))
 	defer tick.Stop()
@@ -253,6 +257,7 @@ func (s *Server) sweep() {
 				s.log.Debug("connection closed", "client", c.info.Remote, "listener", c.info.Listener, "cause", err)
 				c.fail(err)
 			}
+			c.lookForClient(now)
 		}
 		s.mu.Unlock()
 		if now-trimmed > 10*time.Second {

@@ -52,9 +52,9 @@ type sessionPart struct {
 
 // fetchSession is one session.
 type fetchSession struct {
-	id         int32
-	ids        bool // partitions are named by topic id
-	created    time.Time
+	id      int32
+	ids     bool // partitions are named by topic id
+	created time.Time
 
 	// Guarded by the cache's mu.
 	epoch int32 // that the next request must carry
