@@ -97,6 +97,7 @@ type Dir struct {
 	opening
 
 	offline atomic.Pointer[error]
+	points  points
 	space   space
 	names   newNames
 
@@ -112,13 +113,13 @@ type opening struct {
 	clean      bool
 	cleanEpoch int64 // of the clean-stop marker, −1 for none
 	found      []Found
-	points     checkpoints
 }
 
 // inventory is what is in the directory now.
 type inventory struct {
 	logs   map[TopicPartition]*Log
 	trash  []trash
+	unseen map[string]TopicPartition // directories that were found and neither opened nor taken out yet
 	rnd    *rand.Rand
 	closed bool
 }
@@ -127,11 +128,6 @@ type metaState struct {
 	mu    sync.Mutex
 	meta  Meta
 	known bool
-}
-
-// checkpoints are Kafka's four.
-type checkpoints struct {
-	recovery, starts, watermarks, cleaner map[TopicPartition]record.Offset
 }
 
 // newNames makes the names of new partitions durable: many at once where they come together.
@@ -156,7 +152,7 @@ func OpenDir(o DirOptions) (*Dir, error) {
 		o: o, fs: o.FS, path: o.Path, log: o.Logger, lock: lock, committer: o.Committer,
 		env:       segment.NewEnv(o.FS, o.Logger, o.Settings.OpenSegments),
 		opening:   opening{cleanEpoch: -1},
-		inventory: inventory{logs: map[TopicPartition]*Log{}, rnd: rand.New(rand.NewPCG(o.Settings.Seed, 0x6b6c))},
+		inventory: inventory{logs: map[TopicPartition]*Log{}, unseen: map[string]TopicPartition{}, rnd: rand.New(rand.NewPCG(o.Settings.Seed, 0x6b6c))},
 	}
 	d.brokerEpoch.Store(-1)
 	d.space.init(d)
@@ -188,18 +184,10 @@ func (d *Dir) load() error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	d.points.recovery = d.loadOffsets(RecoveryPointFile)
-	d.points.starts = d.loadOffsets(LogStartFile)
-	d.points.watermarks = d.loadOffsets(WatermarkFile)
-	d.points.cleaner = d.loadOffsets(CleanerFile)
+	d.points.load(d)
 	var bad int
 	if d.marks, bad, err = openMarks(d.fs, path.Join(d.path, MarksFile)); err != nil {
 		return err
-	}
-	if !d.clean { // what a start shows, a log start for one, must not be gone after the next power failure
-		if err := d.marks.file.SyncData(); err != nil {
-			return err
-		}
 	}
 	if bad > 0 {
 		d.log.Warn("slots of the marks do not check; recovery reads more", "file", path.Join(d.path, MarksFile), "slots", bad)
@@ -207,7 +195,26 @@ func (d *Dir) load() error {
 	if err := d.fs.SyncDir(d.path); err != nil { // the marker is gone before any log changes
 		return err
 	}
-	return d.list()
+	if err := d.list(); err != nil || len(d.found) > 0 {
+		return err
+	}
+	return d.marks.complete()
+}
+
+// seen notes that a partition's directory that was there at the opening is open now, or taken out. After the last one the
+// marks are complete.
+func (d *Dir) seen(dir string) error {
+	d.mu.Lock()
+	delete(d.unseen, dir)
+	left := len(d.unseen)
+	d.mu.Unlock()
+	if left > 0 {
+		return nil
+	}
+	if err := d.marks.complete(); err != nil {
+		return d.fail(fmt.Errorf("log: %s: %w", MarksFile, err))
+	}
+	return nil
 }
 
 // loadOffsets reads an offset checkpoint. One that is damaged is no checkpoint: the logs and the marks know better.
@@ -260,6 +267,7 @@ func (d *Dir) list() error {
 			}
 		}
 		d.found = append(d.found, found)
+		d.unseen[full] = TopicPartition{topic, partition}
 	}
 	return nil
 }

@@ -68,12 +68,15 @@ func (e *epochs) truncateStart(start record.Offset) {
 }
 
 // below lists the epochs that begin before end: those that have a batch there.
-func (e *epochs) below(end record.Offset) []EpochEntry {
-	n := len(e.entries)
-	for n > 0 && e.entries[n-1].Start >= end {
+func (e *epochs) below(end record.Offset) []EpochEntry { return e.entries[:countBelow(e.entries, end)] }
+
+// countBelow counts the entries that begin before end.
+func countBelow(entries []EpochEntry, end record.Offset) int {
+	n := len(entries)
+	for n > 0 && entries[n-1].Start >= end {
 		n--
 	}
-	return e.entries[:n]
+	return n
 }
 
 // at is the epoch of an offset, −1 when unknown.

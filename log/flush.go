@@ -2,6 +2,7 @@ package log
 
 import (
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path"
 	"slices"
@@ -221,10 +222,9 @@ func (l *Log) settle(job *flushJob) error {
 		}
 	}
 	if job.epochs != nil && !slices.Equal(job.epochs, l.f.epochs) {
-		if err := replaceFile(l.dir.fs, path.Join(l.path, EpochFile), EncodeEpochs(job.epochs)); err != nil {
+		if err := l.writeEpochs(job.epochs); err != nil {
 			return err
 		}
-		l.f.epochs = job.epochs
 	}
 	offsets, times := 0, 0
 	if job.full {
@@ -255,6 +255,19 @@ func (l *Log) settle(job *flushJob) error {
 		return err
 	}
 	l.f.dirty = false
+	return nil
+}
+
+// writeEpochs replaces the epoch checkpoint.
+func (l *Log) writeEpochs(entries []EpochEntry) error {
+	b := EncodeEpochs(entries)
+	if err := replaceFile(l.dir.fs, path.Join(l.path, EpochFile), b); err != nil {
+		return err
+	}
+	l.f.epochs = entries
+	l.markMu.Lock()
+	l.mark.EpochsCRC = crc32.Checksum(b, castagnoli)
+	l.markMu.Unlock()
 	return nil
 }
 

@@ -322,9 +322,18 @@ func (l *Log) CheckpointedWatermark() record.Offset { return l.loaded }
 // Damages lists the damaged ranges that reading has met, as text for people.
 func (l *Log) Damages() []string {
 	var out []string
-	for _, s := range l.view.Load().segments {
+	segments := l.view.Load().segments
+	if start, first := l.StartOffset(), segments[0].Base(); start < first {
+		out = append(out, fmt.Sprintf("offsets %d to %d are missing", start, first-1))
+	}
+	for _, s := range segments {
 		for _, d := range s.Damages() {
-			out = append(out, fmt.Sprintf("%s: bytes %d to %d", segment.FileName(s.Base(), segment.LogExt), d.From, d.To))
+			name := segment.FileName(s.Base(), segment.LogExt)
+			if d.From == d.To {
+				out = append(out, fmt.Sprintf("%s: batches are missing at the end, up to offset %d", name, d.Next-1))
+			} else {
+				out = append(out, fmt.Sprintf("%s: bytes %d to %d", name, d.From, d.To))
+			}
 		}
 	}
 	return out

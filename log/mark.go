@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/keeplog/keeplog/record"
 	"github.com/keeplog/keeplog/vfs"
@@ -27,11 +28,11 @@ const MarkBytes = 128
 //	         │ "keeplogM"   │ version 1 │ zeros   │ CRC-32C │ the CRC covers the 124 bytes before it
 //	         │ 8            │ u32       │ 112     │ u32     │
 //	         └──────────────┴───────────┴─────────┴─────────┘
-//	slot n   ┌──────────┬───────────┬───────┬─────────┬──────────┬────────┬───────────┬─────────────┬─────────┬───────┬───────┬─────────┐
-//	         │ topic id │ partition │ epoch │ segment │ position │ offset │ log start │ entries     │ counter │ flags │ zeros │ CRC-32C │
-//	         │ 16       │ i32       │ i32   │ i64     │ i64      │ i64    │ i64       │ i32   i32   │ u64     │ u32   │ 48    │ u32     │
-//	         └──────────┴───────────┴───────┴─────────┴──────────┴────────┴───────────┴─────────────┴─────────┴───────┴───────┴─────────┘
-//	         0          16          20      24        32         40       48          56            64        72      76      124
+//	slot n   ┌──────────┬───────────┬───────┬─────────┬──────────┬────────┬───────────┬───────────┬─────────┬───────┬────────┬───────┬─────────┐
+//	         │ topic id │ partition │ epoch │ segment │ position │ offset │ log start │ entries   │ counter │ flags │ epochs │ zeros │ CRC-32C │
+//	         │ 16       │ i32       │ i32   │ i64     │ i64      │ i64    │ i64       │ i32   i32 │ u64     │ u32   │ u32    │ 44    │ u32     │
+//	         └──────────┴───────────┴───────┴─────────┴──────────┴────────┴───────────┴───────────┴─────────┴───────┴────────┴───────┴─────────┘
+//	         0          16          20      24        32         40       48          56          64        72      76       80      124
 type Mark struct {
 	TopicID   [16]byte
 	Partition int32
@@ -49,6 +50,13 @@ type Mark struct {
 	Counter uint64
 	// NoProducers says that no idempotent producer is known up to Offset.
 	NoProducers bool
+	// Unplaced says that Position is not known: it is where the batch at Offset begins, or the end.
+	Unplaced bool
+	// Gaps says that offsets may be missing between a segment's last batch and the next segment: the log was adopted from
+	// Kafka, or went on behind lost data. Otherwise segments follow each other without a gap.
+	Gaps bool
+	// EpochsCRC is the CRC-32C of leader-epoch-checkpoint as it was written last, 0 for not known.
+	EpochsCRC uint32
 }
 
 const (
@@ -56,13 +64,15 @@ const (
 	marksVersion = 1
 	flagUsed     = 1 << 0
 	flagNoProds  = 1 << 1
+	flagUnplaced = 1 << 2
+	flagGaps     = 1 << 3
 )
 
 // castagnoli is the CRC of all our formats.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func (m *Mark) encode(b *[MarkBytes]byte) {
-	clear(b[:])
+// Encode writes a slot.
+func (m *Mark) Encode() (b [MarkBytes]byte) {
 	copy(b[:], m.TopicID[:])
 	be := binary.BigEndian
 	be.PutUint32(b[16:], uint32(m.Partition))
@@ -74,12 +84,17 @@ func (m *Mark) encode(b *[MarkBytes]byte) {
 	be.PutUint32(b[56:], uint32(m.OffsetEntries))
 	be.PutUint32(b[60:], uint32(m.TimeEntries))
 	be.PutUint64(b[64:], m.Counter)
-	flags := uint32(flagUsed)
-	if m.NoProducers {
-		flags |= flagNoProds
-	}
-	be.PutUint32(b[72:], flags)
+	be.PutUint32(b[72:], flagUsed|bit(m.NoProducers, flagNoProds)|bit(m.Unplaced, flagUnplaced)|bit(m.Gaps, flagGaps))
+	be.PutUint32(b[76:], m.EpochsCRC)
 	be.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
+	return b
+}
+
+func bit(set bool, flag uint32) uint32 {
+	if set {
+		return flag
+	}
+	return 0
 }
 
 // DecodeMark reads a slot. ok is false for a free one; ErrBadFile for one whose CRC does not match.
@@ -101,7 +116,8 @@ func DecodeMark(b []byte) (m Mark, ok bool, err error) {
 	m.OffsetEntries, m.TimeEntries = int32(be.Uint32(b[56:])), int32(be.Uint32(b[60:]))
 	m.Counter = be.Uint64(b[64:])
 	flags := be.Uint32(b[72:])
-	m.NoProducers = flags&flagNoProds != 0
+	m.NoProducers, m.Unplaced, m.Gaps = flags&flagNoProds != 0, flags&flagUnplaced != 0, flags&flagGaps != 0
+	m.EpochsCRC = be.Uint32(b[76:])
 	return m, flags&flagUsed != 0, nil
 }
 
@@ -127,6 +143,9 @@ type marks struct {
 	// partial says that a partition without a slot may be older than the file, or have lost its slot: then Kafka's
 	// checkpoints tell its start and recovery point. Otherwise they are of a deleted partition of the same name.
 	partial bool
+	// headless says that slot 0 is not written: it comes once every partition that was there has a mark, so that a crash
+	// in between leaves a file that is still partial.
+	headless atomic.Bool
 
 	mu      sync.Mutex
 	loaded  map[markKey]Mark // as found at the opening, until taken
@@ -152,7 +171,7 @@ func openMarks(fsys vfs.FS, name string) (m *marks, bad int, err error) {
 		_ = f.DropCache()
 		bad, err = m.load()
 	}
-	if err == nil {
+	if err == nil && m.headless.Load() {
 		err = f.SyncData()
 	}
 	if err != nil {
@@ -180,14 +199,18 @@ func (m *marks) load() (bad int, err error) {
 		return 0, err
 	} else if err != nil { // new, torn or rotten: the slots have their own checksums
 		m.partial = true
-		if size > 0 {
+		m.headless.Store(true)
+		if len(b) >= MarkBytes && [MarkBytes]byte(b[:MarkBytes]) != [MarkBytes]byte{} {
 			bad++
-		}
-		if err := m.writeHeader(); err != nil {
-			return bad, err
 		}
 	}
 	m.partial = m.partial || size%MarkBytes != 0
+	defer func() { // a slot that is lost may be taken by another partition before its own has a mark again
+		if err == nil && m.partial && !m.headless.Load() {
+			m.headless.Store(true)
+			_, err = m.file.WriteAt(make([]byte, MarkBytes), 0)
+		}
+	}()
 	for slot := int64(1); (slot+1)*MarkBytes <= int64(len(b)); slot++ {
 		m.end = slot + 1
 		mark, ok, err := DecodeMark(b[slot*MarkBytes:])
@@ -213,13 +236,26 @@ func (m *marks) load() (bad int, err error) {
 	return bad, nil
 }
 
-func (m *marks) writeHeader() error {
+// complete writes slot 0, durably: from now on a partition without a slot is new.
+func (m *marks) complete() error {
+	if !m.headless.Load() {
+		return nil
+	}
 	var b [MarkBytes]byte
 	copy(b[:], marksMagic)
 	binary.BigEndian.PutUint32(b[8:], marksVersion)
 	binary.BigEndian.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
-	_, err := m.file.WriteAt(b[:], 0)
-	return err
+	if _, err := m.file.WriteAt(b[:], 0); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.writes++
+	m.mu.Unlock()
+	if err := m.sync(); err != nil {
+		return err
+	}
+	m.headless.Store(false)
+	return nil
 }
 
 // get is the mark of a partition as it was at the opening.
@@ -247,8 +283,7 @@ func (m *marks) put(mark Mark) error {
 	m.counter++
 	mark.Counter = m.counter
 	m.mu.Unlock()
-	var b [MarkBytes]byte
-	mark.encode(&b)
+	b := mark.Encode()
 	_, err := m.file.WriteAt(b[:], slot*MarkBytes)
 	m.mu.Lock()
 	m.writes++ // after the write: a flush that began before does not cover it

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"path"
 	"slices"
 	"strings"
@@ -112,8 +111,11 @@ func (d *Dir) OpenLog(id Identity, c Config) (*Log, error) {
 		d.mu.Unlock()
 		return nil, fmt.Errorf("log: opening %s: %w", l.path, err)
 	}
-	l.loaded = d.points.watermarks[key]
+	_, _, l.loaded = d.points.of(key)
 	l.schedule.ready.Store(true)
+	if err := d.seen(l.path); err != nil {
+		return nil, err
+	}
 	return l, nil
 }
 
@@ -139,6 +141,9 @@ func (l *Log) openOrCreate() error {
 func (l *Log) create() error {
 	if err := l.dir.Writable(); err != nil {
 		return err
+	}
+	if err := l.dir.forget(l.key()); err != nil {
+		return l.failed(err)
 	}
 	if err := l.dir.fs.Mkdir(l.path, 0o755); err != nil {
 		return err
@@ -319,37 +324,29 @@ func (l *Log) open(n dirNames) error {
 	d, key := l.dir, TopicPartition{l.id.Topic, l.id.Partition}
 	mark, marked := d.marks.get(markKey{l.id.TopicID, l.id.Partition})
 	start, foreign := mark.LogStart, !marked && d.marks.partial
+	point := record.Offset(0)
 	if foreign {
-		start = d.points.starts[key]
+		point, start, _ = d.points.of(key)
 	}
 	if len(n.logs) == 0 {
 		return l.openEmpty(mark, marked, start)
 	}
 	first := n.logs[0].base
-	if !marked && !foreign && first > 0 { // the files before were never durable, so nothing was acknowledged
-		r := recovery{l: l, names: n}
-		if err := r.dropRest(0); err != nil {
-			return err
-		}
-		return l.openEmpty(mark, false, 0)
-	}
-	start = max(start, first)
-	r := recovery{l: l, names: n, mark: mark, marked: marked, foreign: foreign}
+	r := recovery{l: l, names: n, mark: mark, marked: marked, foreign: foreign, point: point}
 	if !marked {
-		r.mark = Mark{Epoch: record.NoEpoch, Segment: first, Offset: first}
-	}
-	if foreign {
-		r.point = d.points.recovery[key]
+		r.mark = Mark{Epoch: record.NoEpoch, Segment: first, Offset: first, Gaps: foreign}
 	}
 	clean := d.clean && r.cleanFits()
 	if err := r.openSegments(clean); err != nil {
 		return err
 	}
-	if clean && !marked {
-		r.next = max(r.next, r.point) // where the last batch is damaged, Kafka's clean stop still tells the end
+	if first > start && marked && !mark.Gaps && !r.short {
+		d.log.Error("the first segments of a log are missing", "log", l.path, "start", start, "first", first)
+	} else {
+		start = max(start, first)
 	}
 	if r.next < start {
-		return l.restart(&r, max(start, r.mark.Offset), start)
+		return l.restart(&r, max(start, r.mark.Offset))
 	}
 	l.adopt(&r, start)
 	if err := l.loadEpochs(&r); err != nil {
@@ -361,7 +358,7 @@ func (l *Log) open(n dirNames) error {
 	if err := l.loadProducers(&r); err != nil {
 		return err
 	}
-	if !clean {
+	if !clean && !r.settled() {
 		if err := l.afterRecovery(&r); err != nil {
 			return err
 		}
@@ -383,20 +380,21 @@ func (l *Log) markNow() error {
 }
 
 // dropStates removes the files with producer state that are newer than the log: it would grow over them with other batches.
-// They are gone for good once the directory is synced.
+// They are gone for good when it returns.
 func (l *Log) dropStates(n *dirNames, end record.Offset) error {
-	kept := n.states[:0]
+	kept := make([]stateFile, 0, len(n.states))
 	for _, s := range n.states {
 		if s.offset <= end {
 			kept = append(kept, s)
-			continue
-		}
-		l.w.newNames = true
-		if err := removeFile(l.dir.fs, s.name(l.path)); err != nil {
+		} else if err := removeFile(l.dir.fs, s.name(l.path)); err != nil {
 			return err
 		}
 	}
+	removed := len(kept) < len(n.states)
 	n.states = kept
+	if removed {
+		return l.dir.fs.SyncDir(l.path)
+	}
 	return nil
 }
 
@@ -420,8 +418,8 @@ func (l *Log) openEmpty(mark Mark, marked bool, start record.Offset) error {
 }
 
 // restart drops all segments, which end below the log start, and begins anew.
-func (l *Log) restart(r *recovery, next, start record.Offset) error {
-	l.dir.log.Warn("all of a log lies below its start: beginning anew", "log", l.path, "end", r.next, "start", start)
+func (l *Log) restart(r *recovery, next record.Offset) error {
+	l.dir.log.Warn("all of a log lies below its start: beginning anew", "log", l.path, "end", r.next, "start", next)
 	for _, s := range slices.Backward(r.segments) {
 		<-s.Retire()
 		if err := s.MarkDeleted(); err != nil {
@@ -434,7 +432,6 @@ func (l *Log) restart(r *recovery, next, start record.Offset) error {
 		return err
 	}
 	l.w.lost, l.w.missing = lost, missing
-	l.start.Store(int64(start))
 	l.w.newNames = true
 	return l.flushNow()
 }
@@ -443,13 +440,16 @@ func (l *Log) restart(r *recovery, next, start record.Offset) error {
 func (l *Log) adopt(r *recovery, start record.Offset) {
 	for i, s := range r.segments[:len(r.segments)-1] {
 		s.SetUpper(r.segments[i+1].Base())
+		if !r.mark.Gaps && r.segments[i+1].Base() > start { // retention may have renamed some of those below
+			s.SetGapless()
+		}
 	}
 	active := r.segments[len(r.segments)-1]
 	l.begin(active, l.dir.o.Now().UnixMilli())
 	l.view.Store(&view{segments: r.segments})
 	l.w.next = r.next
 	l.mark = r.mark
-	l.mark.LogStart = start
+	l.mark.LogStart, l.mark.Unplaced = start, false
 	l.start.Store(int64(start))
 	if r.short {
 		l.w.lost, l.w.missing = true, Missing{End: r.next, Mark: r.mark.Offset}
@@ -457,164 +457,17 @@ func (l *Log) adopt(r *recovery, start record.Offset) {
 	} else if r.marked && r.next < r.mark.Offset { // a gap that was accepted before
 		l.w.next = r.mark.Offset
 	}
-	l.ends.set(place{l.w.next, record.Position(active.Size()), active})
-}
-
-// loadEpochs reads the epoch checkpoint and adds what recovery saw. Where it is missing, damaged or disagrees with the
-// mark, the epochs come from the batches.
-func (l *Log) loadEpochs(r *recovery) error {
-	name := path.Join(l.path, EpochFile)
-	b, err := readFile(l.dir.fs, name)
-	var entries []EpochEntry
-	if err == nil {
-		entries, err = DecodeEpochs(b)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrBadFile) {
-		return err
-	}
-	bad := err != nil
-	if bad && errors.Is(err, ErrBadFile) {
-		l.dir.log.Warn("epoch checkpoint is not used", "file", name, "err", err)
-	}
-	l.w.epochs.entries = entries
-	l.f.epochs = slices.Clone(entries)
-	l.w.epochs.truncateEnd(r.next)
-	scanned := r.scannedFrom
-	known := record.NoEpoch
-	if below := l.w.epochs.below(min(scanned, r.next)); len(below) > 0 {
-		known = below[len(below)-1].Epoch
-	}
-	if scanned > r.segments[0].Base() && (bad || (r.marked && !r.short && r.mark.Offset == scanned && known != r.mark.Epoch)) {
-		l.w.epochs.entries = nil
-		if err := l.walkHeaders(r.segments[0].Base(), scanned, func(b record.Batch) {
-			l.w.epochs.assign(b.PartitionLeaderEpoch(), b.BaseOffset())
-		}); err != nil {
-			return err
-		}
-	}
-	for _, e := range r.epochs {
-		l.w.epochs.assign(e.Epoch, e.Start)
-	}
-	l.w.epochs.truncateStart(l.StartOffset())
-	l.w.epochs.changed = !slices.Equal(l.w.epochs.entries, l.f.epochs)
-	return nil
-}
-
-// walkHeaders shows the headers of the batches that end at or after from, and begin below end. Damage is hopped over.
-func (l *Log) walkHeaders(from, end record.Offset, show func(record.Batch)) error {
-	v := l.view.Load()
-	for i := v.find(from); i < len(v.segments); i++ {
-		s := v.segments[i]
-		if s.Base() >= end || s.Size() == 0 {
-			continue
-		}
-		err := s.Walk(max(from, s.Base()), record.Position(s.Size()), false, func(b segment.Batch) bool {
-			if b.BaseOffset() >= end {
-				return false
-			}
-			show(b.Batch)
-			return true
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// loadProducers takes the newest readable state and walks the batches after it.
-func (l *Log) loadProducers(r *recovery) error {
-	nowMs := l.dir.o.Now().UnixMilli()
-	for _, s := range slices.Backward(r.names.states) {
-		if s.window && s.offset <= l.w.next {
-			l.f.windows = append(l.f.windows, s.offset)
-		}
-	}
-	all, from, ok, err := l.findWindow(r.names.states, l.w.next)
-	if err != nil {
-		return err
-	}
-	var snapshot []Producer
-	if !ok {
-		var at record.Offset
-		if snapshot, at, err = l.findSnapshot(r.names.states, l.w.next); err != nil {
-			return err
-		}
-		from = math.MinInt64
-		if r.foreign || invariant.Seeded(invariant.WindowNotRefilled) { // Kafka's directory: a window of one batch
-			all, from, snapshot = snapshot, at, nil
-		}
-	}
-	l.w.producers.load(all, nowMs)
-	if from >= r.next {
-		return nil
-	}
-	err = l.walkHeaders(from, r.next, func(b record.Batch) {
-		if b.BaseOffset() >= from {
-			l.w.producers.apply(b, nowMs)
-		}
-	})
-	l.w.producers.add(snapshot, nowMs)
-	return err
-}
-
-// findWindow is the newest complete state up to end, and its offset: a window file, or nothing where the mark says that
-// there was no producer. Damaged files are removed.
-func (l *Log) findWindow(states []stateFile, end record.Offset) ([]Producer, record.Offset, bool, error) {
-	quiet := record.Offset(-1)
-	if l.mark.NoProducers && l.mark.Offset <= end {
-		quiet = l.mark.Offset
-	}
-	for _, s := range states {
-		if !s.window || invariant.Seeded(invariant.WindowNotRefilled) {
-			continue
-		}
-		if s.offset <= quiet {
-			break
-		}
-		if all, ok, err := l.readState(s, end); ok || err != nil {
-			return all, s.offset, ok, err
-		}
-	}
-	return nil, quiet, quiet >= 0, nil
-}
-
-// findSnapshot is Kafka's newest readable snapshot up to end: one batch of each producer.
-func (l *Log) findSnapshot(states []stateFile, end record.Offset) ([]Producer, record.Offset, error) {
-	for _, s := range states {
-		if s.window {
-			continue
-		}
-		if all, ok, err := l.readState(s, end); ok || err != nil {
-			return all, s.offset, err
-		}
-	}
-	return nil, math.MinInt64, nil
-}
-
-// readState reads a file that is not newer than the log; ok is false where it is damaged. Other errors are returned.
-func (l *Log) readState(s stateFile, end record.Offset) (all []Producer, ok bool, err error) {
-	if s.offset > end {
-		return nil, false, nil
-	}
-	all, err = s.read(l.dir.fs, l.path)
-	if err == nil {
-		return all, true, nil
-	}
-	if !errors.Is(err, ErrBadFile) && !errors.Is(err, ErrNewerVersion) && !errors.Is(err, fs.ErrNotExist) {
-		return nil, false, err // not known is not missing
-	}
-	l.dir.log.Warn("producer state is not used", "file", s.name(l.path), "err", err)
-	if errors.Is(err, ErrBadFile) {
-		_ = removeFile(l.dir.fs, s.name(l.path))
-	}
-	return nil, false, nil
+	end := place{l.w.next, record.Position(active.Size()), active}
+	active.SetBound(segment.Bound{At: end.at, End: end.offset})
+	l.ends.set(end)
 }
 
 // afterRecovery makes durable what recovery accepted, before anybody sees it: the names in the directory too.
 func (l *Log) afterRecovery(r *recovery) error {
-	l.w.newLog, l.w.newNames = true, true
-	l.w.born = l.dir.names.born.Add(1)
+	l.w.newNames = true
+	if !r.marked {
+		l.w.newLog, l.w.born = true, l.dir.names.born.Add(1)
+	}
 	return l.flushNow()
 }
 

@@ -55,6 +55,9 @@ func readError(err error) error {
 
 func (l *Log) readView(v *view, r *ReadRequest, bound record.Offset) (*Span, error) {
 	offset := r.Offset
+	if first := v.segments[0].Base(); offset < first {
+		return nil, fmt.Errorf("%w: offsets %d to %d are missing", ErrCorruptBatch, offset, first-1)
+	}
 	for i := v.find(offset); i < len(v.segments); i++ {
 		s := v.segments[i]
 		if s.Base() >= bound {

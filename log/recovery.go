@@ -36,16 +36,19 @@ type recovery struct {
 	short       bool // durable data is missing
 }
 
+// settled says that the last file ends where the mark says that all is durable: there is nothing to recover.
+func (r *recovery) settled() bool {
+	last := r.names.logs[len(r.names.logs)-1]
+	return r.marked && !r.mark.Unplaced && r.mark.Segment == last.base && int64(r.mark.Position) == last.size
+}
+
 // cleanFits says that the last file is as the mark says it was at the clean stop. A directory without a mark (Kafka's) is
 // taken at its word.
 func (r *recovery) cleanFits() bool {
-	if !r.marked {
+	if !r.marked || r.settled() {
 		return true
 	}
 	last := r.names.logs[len(r.names.logs)-1]
-	if r.mark.Segment == last.base && int64(r.mark.Position) == last.size {
-		return true
-	}
 	r.l.dir.log.Warn("the log is not as the clean stop left it: recovering", "log", r.l.path,
 		"segment", last.base, "size", last.size, "mark", r.mark.Segment, "position", r.mark.Position)
 	return false
@@ -58,10 +61,18 @@ func (r *recovery) openSegments(clean bool) error {
 		for _, f := range logs[:len(logs)-1] {
 			r.segments = append(r.segments, segment.Sealed(env, r.l.path, f.base, f.size))
 		}
-		active, next, err := segment.OpenClean(env, r.l.path, last.base, segmentOptions(c))
+		var known segment.Bound
+		if r.marked {
+			known = segment.Bound{At: r.mark.Position, End: r.mark.Offset}
+		}
+		active, next, err := segment.OpenClean(env, r.l.path, last.base, segmentOptions(c), known)
 		if err != nil {
 			return err
 		}
+		if r.marked {
+			next = r.mark.Offset // whatever the last batch says
+		}
+		next = max(next, r.point) // where the last batch is damaged, Kafka's clean stop still tells the end
 		r.segments, r.next, r.scannedFrom = append(r.segments, active), next, next
 		return nil
 	}
@@ -135,7 +146,10 @@ func (r *recovery) end(seg *segment.Segment) error {
 func (r *recovery) first(o *segment.RecoverOptions, f logFile) error {
 	r.scannedFrom = f.base
 	switch {
+	case r.marked && r.mark.Segment == f.base && r.mark.Unplaced:
+		return r.from(o, f, r.mark.Offset)
 	case r.marked && r.mark.Segment == f.base:
+		o.Settled = r.settled()
 		o.From, o.Next = r.mark.Position, r.mark.Offset
 		o.Offsets, o.Times = int(r.mark.OffsetEntries), int(r.mark.TimeEntries)
 		r.scannedFrom = r.mark.Offset
@@ -144,15 +158,21 @@ func (r *recovery) first(o *segment.RecoverOptions, f logFile) error {
 		r.scannedFrom = r.mark.Offset
 		r.short = true
 	case !r.marked && r.point > f.base:
-		sealed := segment.Sealed(r.l.dir.env, r.l.path, f.base, f.size)
-		p, err := sealed.PositionOf(r.point)
-		<-sealed.Retire()
-		if err != nil {
-			return err
-		}
-		o.From, o.Next = p, r.point
-		r.scannedFrom = r.point
+		return r.from(o, f, r.point)
 	}
+	return nil
+}
+
+// from lets reading begin at an offset up to which all is durable.
+func (r *recovery) from(o *segment.RecoverOptions, f logFile, durable record.Offset) error {
+	sealed := segment.Sealed(r.l.dir.env, r.l.path, f.base, f.size)
+	p, err := sealed.PositionOf(durable)
+	<-sealed.Retire()
+	if err != nil {
+		return err
+	}
+	o.From, o.Next = p, durable
+	r.scannedFrom = durable
 	return nil
 }
 

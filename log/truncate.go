@@ -3,7 +3,6 @@ package log
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"time"
 
@@ -220,10 +219,9 @@ func (l *Log) resumeAfterCut(p cutPlan, segments []*segment.Segment) error {
 	l.w.epochs.changed = false
 	l.mu.Unlock()
 	if !slices.Equal(epochs, l.f.epochs) {
-		if err := replaceFile(l.dir.fs, path.Join(l.path, EpochFile), EncodeEpochs(epochs)); err != nil {
+		if err := l.writeEpochs(epochs); err != nil {
 			return err
 		}
-		l.f.epochs = epochs
 	}
 	return l.reloadProducers(p)
 }

@@ -19,10 +19,15 @@ func (s *Segment) loadIndexes() error {
 	err := s.tryIndexes()
 	if err == nil {
 		s.checked = true
-		return nil
+	} else {
+		s.env.Logger.Warn("rebuilding the indexes of a segment", "segment", s.name(LogExt), "err", err)
+		err = s.withoutRoom(s.Reindex())
 	}
-	s.env.Logger.Warn("rebuilding the indexes of a segment", "segment", s.name(LogExt), "err", err)
-	return s.withoutRoom(s.Reindex())
+	if err == nil && s.gapless && s.w.next < s.upper {
+		s.env.Logger.Error("batches are missing at the end of a segment", "segment", s.name(LogExt), "from", s.w.next, "to", s.upper)
+		s.addDamage(Damage{From: record.Position(s.Size()), To: record.Position(s.Size()), Next: s.upper})
+	}
+	return err
 }
 
 // withoutRoom lets a segment go on without an index where the disk has no room for one: reading then starts at the start
@@ -80,6 +85,9 @@ func (s *Segment) agree() error {
 			return err
 		}
 	}
+	if _, err := s.examine(last.Position, min(size, last.Position+indexTail), size); err != nil {
+		return err
+	}
 	newest, count, firstSize, end := int64(record.NoTimestamp), 0, record.Position(0), last.Position
 	s.resume(last.Position)
 	err := s.walk(last.Position, size, func(h header) bool {
@@ -121,14 +129,17 @@ func (s *Segment) resume(at record.Position) {
 	}
 }
 
-// checkTime tests that the batch of a time entry has its timestamp.
+// checkTime tests that the batch of a time entry has its timestamp, and that none of those shortly before it has.
 func (s *Segment) checkTime(t index.TimeEntry) error {
 	wrong := error(index.ErrCorrupt)
 	err := s.walk(s.offsets.Lookup(t.Offset).Position, record.Position(s.size.Load()), func(h header) bool {
-		if h.last >= t.Offset && h.base <= t.Offset && h.maxTimestamp == t.Timestamp {
+		if h.last < t.Offset {
+			return h.maxTimestamp < t.Timestamp
+		}
+		if h.base <= t.Offset && h.maxTimestamp == t.Timestamp {
 			wrong = nil
 		}
-		return h.last < t.Offset
+		return false
 	})
 	return errors.Join(err, wrong)
 }

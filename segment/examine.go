@@ -10,7 +10,7 @@ import (
 	"github.com/keeplog/keeplog/record"
 )
 
-// Damage is a range of the log file that holds no sound batch.
+// Damage is a range of the log file that holds no sound batch. It is empty where batches are missing at the end of the file.
 type Damage struct {
 	From, To record.Position
 	// Next is the offset of the first sound batch after it; unknown (MaxInt64) where none follows. Offsets from the last
@@ -81,9 +81,13 @@ func (s *Segment) gap(from, to record.Position) (extent, bool) {
 	return extent{from, end}, true
 }
 
-func (s *Segment) addExamined(e extent, found []Damage) {
+func (s *Segment) addDamage(found ...Damage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.addDamageLocked(found)
+}
+
+func (s *Segment) addDamageLocked(found []Damage) {
 	for _, d := range found {
 		if !slices.ContainsFunc(s.damage, func(o Damage) bool { return o.From == d.From }) {
 			s.damage = append(s.damage, d)
@@ -91,6 +95,34 @@ func (s *Segment) addExamined(e extent, found []Damage) {
 	}
 	slices.SortFunc(s.damage, func(a, b Damage) int { return int(a.From - b.From) })
 	s.damaged.Store(len(s.damage) > 0)
+}
+
+// SetBound tells where the log goes on. Call it before readers and the writer come.
+func (s *Segment) SetBound(b Bound) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bound = b
+	for i := range s.damage {
+		if d := &s.damage[i]; d.Next == math.MaxInt64 && d.To >= b.At {
+			d.Next = b.End
+		}
+	}
+}
+
+// forgetFrom is called after the file was cut at end: other batches will stand there. What is at fresh and above was read.
+func (s *Segment) forgetFrom(fresh, end record.Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fresh, s.bound.At = fresh, min(s.bound.At, end)
+	s.ranges = slices.DeleteFunc(s.ranges, func(e extent) bool { return e.to > fresh })
+	s.damage = slices.DeleteFunc(s.damage, func(d Damage) bool { return d.From >= end })
+	s.damaged.Store(len(s.damage) > 0)
+}
+
+func (s *Segment) addExamined(e extent, found []Damage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addDamageLocked(found)
 	s.ranges = append(s.ranges, e)
 	slices.SortFunc(s.ranges, func(a, b extent) int { return int(a.from - b.from) })
 	merged := s.ranges[:1]
@@ -211,7 +243,7 @@ func (s *Segment) examineGap(g extent, to record.Position) error {
 			found = append(found, s.damage1(leapAt, done, sc.Batch().BaseOffset(), ErrDamaged))
 			next = leap
 		}
-		if ok && sc.Batch().BaseOffset() >= next && s.plausible(sc.Batch()) {
+		if ok && sc.Batch().BaseOffset() >= next && s.plausible(sc.Batch(), done) {
 			if leap = -1; sc.Batch().BaseOffset() > next {
 				leap, leapAt = next, done
 			}
@@ -223,6 +255,9 @@ func (s *Segment) examineGap(g extent, to record.Position) error {
 			return err
 		}
 		beyond, base, rerr := s.resync(done, g.to, next)
+		if rerr == nil && base == math.MaxInt64 && beyond < record.Position(s.size.Load()) { // up to what was read before
+			base, rerr = s.baseFrom(beyond)
+		}
 		if rerr != nil {
 			return rerr
 		}
@@ -234,15 +269,32 @@ func (s *Segment) examineGap(g extent, to record.Position) error {
 	return nil
 }
 
+// baseFrom is the base offset of the first sound batch from the start of an examined range on; MaxInt64 where none follows.
+func (s *Segment) baseFrom(at record.Position) (record.Offset, error) {
+	base := record.Offset(math.MaxInt64)
+	err := s.walk(at, record.Position(s.size.Load()), func(h header) bool {
+		base = h.base
+		return false
+	})
+	if err != nil && IsDamage(err) {
+		err = nil
+	}
+	return base, err
+}
+
 // damage1 reports a damaged range.
 func (s *Segment) damage1(from, to record.Position, next record.Offset, err error) Damage {
 	s.env.Logger.Error("damaged batch", "segment", s.name(LogExt), "position", from, "until", to, "err", err)
+	if next == math.MaxInt64 && s.bound.At > 0 && to >= s.bound.At { // what follows is appended later
+		next = s.bound.End
+	}
 	return Damage{From: from, To: to, Next: next}
 }
 
-// plausible tests what no checksum covers: the base offset.
-func (s *Segment) plausible(b record.Batch) bool {
-	return b.BaseOffset() >= s.base && int64(b.LastOffset()-s.base) <= math.MaxInt32 && (s.upper == 0 || b.LastOffset() < s.upper)
+// plausible tests what no checksum covers: the base offset of a batch at a position.
+func (s *Segment) plausible(b record.Batch, at record.Position) bool {
+	return b.BaseOffset() >= s.base && int64(b.LastOffset()-s.base) <= math.MaxInt32 && (s.upper == 0 || b.LastOffset() < s.upper) &&
+		(at >= s.bound.At || b.LastOffset() < s.bound.End)
 }
 
 // resync finds the first sound batch after the damage that begins at a position, and its base offset; limit and MaxInt64
@@ -316,7 +368,7 @@ func (r resync) sound(at record.Position) (record.Offset, bool, error) {
 		return 0, false, err
 	}
 	batch := record.Batch(b[:])
-	return batch.BaseOffset(), batch.BaseOffset() >= r.next && r.s.plausible(batch), nil
+	return batch.BaseOffset(), batch.BaseOffset() >= r.next && r.s.plausible(batch, at), nil
 }
 
 // search tries every byte in [from, fence) as the start of a batch; those that look like one must be sound and lead, batch
@@ -333,10 +385,10 @@ func (r resync) search(from, fence record.Position) (record.Position, record.Off
 		}
 		for i := 0; i+record.HeaderSize <= n; i++ {
 			b := record.Batch(buf[i : i+record.HeaderSize])
-			if b[16] != record.Magic || b.BaseOffset() < r.next || !r.s.plausible(b) {
+			at := from + record.Position(i)
+			if b[16] != record.Magic || b.BaseOffset() < r.next || !r.s.plausible(b, at) {
 				continue
 			}
-			at := from + record.Position(i)
 			if base, ok, err := r.sound(at); err != nil || (ok && r.leads(at, fence)) {
 				return at, base, err
 			}

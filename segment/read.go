@@ -61,6 +61,15 @@ func (s *Segment) span(o ReadOptions) (*Span, error) {
 	return &Span{seg: s, at: int64(h.at), n: int(n), abandon: o.Abandon}, nil
 }
 
+// Verify opens a sealed segment, and so compares its indexes and its end with what is known of them.
+func (s *Segment) Verify() error {
+	err := s.acquire()
+	if err == nil {
+		s.release()
+	}
+	return err
+}
+
 // PositionOf is where the batch that holds o begins, or the first after it; End where there is none. Damage that holds o
 // counts as that batch.
 func (s *Segment) PositionOf(o record.Offset) (record.Position, error) {
@@ -225,7 +234,7 @@ func (s *Segment) FindTime(ts int64, from record.Offset, end record.Position, sh
 		return err
 	}
 	defer s.release()
-	t := s.times.Lookup(ts)
+	t := s.times.Lookup(max(ts, math.MinInt64+1) - 1) // the batch of the first entry with ts may not be the first that has it
 	offset := t.Offset
 	if t.Timestamp >= 0 && !s.ownIndex && s.checkTime(t) != nil {
 		offset = s.base

@@ -11,12 +11,13 @@ import (
 )
 
 // OpenClean opens the active segment after a clean stop: the log file is whole, the indexes are checked against it. next is
-// the offset after the last batch.
-func OpenClean(env *Env, dir string, base record.Offset, o Options) (s *Segment, next record.Offset, err error) {
+// the offset after the last sound batch.
+func OpenClean(env *Env, dir string, base record.Offset, o Options, known Bound) (s *Segment, next record.Offset, err error) {
 	s, err = openWritable(env, dir, base, o)
 	if err != nil {
 		return nil, 0, err
 	}
+	s.bound = known
 	if err = s.loadIndexes(); err != nil {
 		_ = s.file.Close()
 		return nil, 0, err
@@ -53,6 +54,8 @@ type RecoverOptions struct {
 	From record.Position
 	// Next is the smallest base offset a batch at From may have.
 	Next record.Offset
+	// Settled says that the file ends at From and that all of it is durable: nothing is read again.
+	Settled bool
 	// Offsets and Times are the index entries that were durable.
 	Offsets, Times int
 	// Each is shown every batch that is accepted at or above From, in order. It may be a header only.
@@ -93,7 +96,8 @@ func Recover(env *Env, dir string, base record.Offset, o RecoverOptions) (*Segme
 }
 
 func (s *Segment) recover(o *RecoverOptions) (Recovered, error) {
-	cached := invariant.Seeded(invariant.EndBeforeFsync)
+	cached := invariant.Seeded(invariant.EndBeforeFsync) || o.Settled
+	s.bound = Bound{At: o.From, End: o.Next}
 	if !cached {
 		if err := s.file.SyncData(); err != nil {
 			return Recovered{}, err
@@ -131,7 +135,7 @@ func (s *Segment) recover(o *RecoverOptions) (Recovered, error) {
 		}
 	}
 	s.size.Store(int64(end))
-	s.fresh = min(from, end)
+	s.forgetFrom(min(from, end), end)
 	r.Kept, err = s.recoverIndexes(o, min(from, end), end)
 	return r, err
 }
@@ -159,7 +163,7 @@ func (s *Segment) accept(from, size record.Position, next record.Offset, each fu
 	end := from
 	for sc.Scan() {
 		b := sc.Batch()
-		if b.BaseOffset() < next || !s.plausible(b) {
+		if b.BaseOffset() < next || !s.plausible(b, end) {
 			return end, next, nil
 		}
 		if each != nil {
@@ -276,6 +280,9 @@ func (s *Segment) keepEntries(o *RecoverOptions, from record.Position) error {
 	}
 	if t, ok := s.times.Last(); ok && s.checkTime(t) != nil {
 		return s.place(last.Position, ErrDamaged)
+	}
+	if _, err := s.examine(last.Position, from, from); err != nil {
+		return err
 	}
 	s.resume(last.Position)
 	return s.walk(last.Position, from, func(h header) bool {

@@ -79,8 +79,11 @@ type Segment struct {
 	dir  string
 	base record.Offset
 	size atomic.Int64 // end of the batches that readers may see
-	// upper is the base of the next segment, 0 while not known; set before readers come.
-	upper record.Offset
+	// upper is the base of the next segment, 0 while not known; gapless says that the batches reach up to it. Set before
+	// readers come.
+	upper   record.Offset
+	gapless bool
+	bound   Bound
 	// newest is the largest timestamp; exact for the active segment and where known says so.
 	newest atomic.Int64
 	known  atomic.Bool
@@ -133,6 +136,17 @@ func Sealed(env *Env, dir string, base record.Offset, size int64) *Segment {
 
 // SetUpper tells the base of the next segment. Call it before readers come.
 func (s *Segment) SetUpper(o record.Offset) { s.upper = o }
+
+// SetGapless says that the batches reach up to the next segment: where they do not, some are lost. Call it after SetUpper,
+// before readers come.
+func (s *Segment) SetGapless() { s.gapless = true }
+
+// Bound says that the batches which begin below a position end below an offset. No checksum covers the base offset of a
+// batch, and the last one has no successor that would contradict it. The zero value says nothing.
+type Bound struct {
+	At  record.Position
+	End record.Offset
+}
 
 func (s *Segment) name(ext string) string { return path.Join(s.dir, FileName(s.base, ext)) }
 

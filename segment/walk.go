@@ -101,6 +101,9 @@ func (s *Segment) seek(target record.Offset, to record.Position) (header, error)
 		}
 		from = ahead
 	}
+	if d, ok := s.damageHolding(target, to, to+1); ok { // batches are missing at the end
+		return header{}, s.place(d.From, ErrDamaged)
+	}
 	return header{}, errNone
 }
 

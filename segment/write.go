@@ -341,6 +341,9 @@ func (s *Segment) CloseClean() error {
 			errs = append(errs, f.Truncate(s.size.Load()))
 		}
 		dirty := s.offsets.Len() > 0 || s.times.Len() > 0
+		if dirty { // the newest time, as in an ended segment; a small one is read through anyway
+			errs = append(errs, s.Finish())
+		}
 		errs = append(errs, s.offsets.Seal(), s.times.Seal())
 		if dirty {
 			errs = append(errs, s.SyncIndexes())
