@@ -69,12 +69,16 @@ const maxKeptBuffer = 4 << 20
 // safe for concurrent use.
 type Codecs struct {
 	buffers sync.Pool // *[]byte
+	streams [Zstd + 1]sync.Pool
+	wideMu  sync.Mutex
+	wide    *stream   // guarded by wideMu, held while it is open
 	gzipR   sync.Pool // *gzip.Reader
 	gzipW   [11]sync.Pool
 	lz4Fast sync.Pool
 	lz4HC   sync.Pool
 	zstdR   sync.Pool
 	zstdW   [zstdLevels]sync.Pool
+	zstdS   [zstdLevels]sync.Pool // with a small window, for streams
 }
 
 // NewCodecs returns an empty set.

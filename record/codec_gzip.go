@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/klauspost/compress/gzip"
 )
@@ -12,30 +13,31 @@ import (
 // clampLevel brings a configured level into the range of a codec.
 func clampLevel(level, low, high int) int { return min(max(level, low), high) }
 
-type appender struct{ b []byte }
+// gzipPool is where writers of a level wait.
+func (c *Codecs) gzipPool(level int) *sync.Pool { return &c.gzipW[gzipLevel(level)+1] }
 
-func (a *appender) Write(p []byte) (int, error) {
-	a.b = append(a.b, p...)
-	return len(p), nil
+func gzipLevel(level int) int {
+	if level < 1 {
+		return DefaultGzipLevel
+	}
+	return min(level, gzip.BestCompression)
+}
+
+func (c *Codecs) gzipWriter(level int, out io.Writer) (*gzip.Writer, error) {
+	if w, ok := c.gzipPool(level).Get().(*gzip.Writer); ok {
+		w.Reset(out)
+		return w, nil
+	}
+	return gzip.NewWriterLevel(out, gzipLevel(level))
 }
 
 func (c *Codecs) compressGzip(dst []byte, level int, src []byte) ([]byte, error) {
-	if level < 1 {
-		level = DefaultGzipLevel
-	}
-	level = clampLevel(level, DefaultGzipLevel, gzip.BestCompression)
-	pool := &c.gzipW[level+1]
 	out := &appender{b: dst}
-	w, ok := pool.Get().(*gzip.Writer)
-	if !ok {
-		var err error
-		if w, err = gzip.NewWriterLevel(out, level); err != nil {
-			return dst, err
-		}
-	} else {
-		w.Reset(out)
+	w, err := c.gzipWriter(level, out)
+	if err != nil {
+		return dst, err
 	}
-	defer pool.Put(w)
+	defer c.gzipPool(level).Put(w)
 	if _, err := w.Write(src); err != nil {
 		return dst, err
 	}

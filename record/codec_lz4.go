@@ -3,7 +3,7 @@ package record
 import (
 	"encoding/binary"
 	"errors"
-	"math/bits"
+	"io"
 
 	"github.com/pierrec/lz4/v4"
 )
@@ -37,10 +37,7 @@ var (
 )
 
 func (c *Codecs) compressLZ4(dst []byte, level int, src []byte) ([]byte, error) {
-	dst = binary.LittleEndian.AppendUint32(dst, lz4Magic)
-	flags := []byte{lz4Version | lz4Independent, lz4Size64K}
-	dst = append(dst, flags...)
-	dst = append(dst, byte(xxh32(flags)>>8))
+	dst = appendLZ4Header(dst)
 	for len(src) > 0 {
 		n := min(len(src), lz4Block)
 		var err error
@@ -52,11 +49,22 @@ func (c *Codecs) compressLZ4(dst []byte, level int, src []byte) ([]byte, error) 
 	return binary.LittleEndian.AppendUint32(dst, 0), nil
 }
 
+func appendLZ4Header(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, lz4Magic)
+	flags := []byte{lz4Version | lz4Independent, lz4Size64K}
+	dst = append(dst, flags...)
+	return append(dst, byte(xxh32(flags)>>8))
+}
+
 // appendLZ4Block uses the fast compressor at the default level and the searching one, deeper with the level, at others.
+// src has lz4Block bytes at most.
 func (c *Codecs) appendLZ4Block(dst []byte, level int, src []byte) (_ []byte, err error) {
-	at := len(dst)
-	dst = grown(dst, 4+len(src))
-	room := dst[at+4 : at+4+len(src)]
+	scratch := c.buffer()
+	defer c.release(scratch)
+	if cap(*scratch) < len(src) {
+		*scratch = make([]byte, lz4Block)
+	}
+	room := (*scratch)[:len(src)]
 	var n int
 	if level == DefaultLZ4Level {
 		w, ok := c.lz4Fast.Get().(*lz4.Compressor)
@@ -77,13 +85,12 @@ func (c *Codecs) appendLZ4Block(dst []byte, level int, src []byte) (_ []byte, er
 	if err != nil && !errors.Is(err, lz4.ErrInvalidSourceShortBuffer) {
 		return dst, err
 	}
-	size := uint32(n)
 	if err != nil || n == 0 || n >= len(src) {
-		n = copy(room, src)
-		size = uint32(n) | lz4Stored
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(src))|lz4Stored)
+		return append(dst, src...), nil
 	}
-	binary.LittleEndian.PutUint32(dst[at:at+4], size)
-	return dst[:at+4+n], nil
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
+	return append(dst, room[:n]...), nil
 }
 
 type lz4Frame struct {
@@ -118,55 +125,96 @@ func parseLZ4Header(src []byte) (f lz4Frame, used int, err error) {
 	return f, used + 1, nil
 }
 
-func decompressLZ4(dst, src []byte, limit int) ([]byte, error) {
+// lz4Blocks goes through the blocks of a frame. Whoever unpacks them says by made what came out.
+type lz4Blocks struct {
+	frame lz4Frame
+	src   []byte
+	size  uint64 // made so far, bytes
+	sum   xxh    // of it, where the frame has a content checksum
+}
+
+func newLZ4Blocks(src []byte) (lz4Blocks, error) {
 	f, n, err := parseLZ4Header(src)
 	if err != nil {
-		return dst, undecodable(LZ4, err)
+		return lz4Blocks{}, undecodable(LZ4, err)
 	}
-	src = src[n:]
-	start, end := len(dst), len(dst)+limit
+	l := lz4Blocks{frame: f, src: src[n:]}
+	l.sum.reset()
+	return l, nil
+}
+
+func (l *lz4Blocks) made(b []byte) {
+	l.size += uint64(len(b))
+	if l.frame.flags&lz4ContentSum != 0 {
+		l.sum.write(b)
+	}
+}
+
+// next takes a block off. After the last one it checks what the frame says of the content and returns io.EOF.
+func (l *lz4Blocks) next() (block []byte, stored bool, err error) {
+	if len(l.src) < 4 {
+		return nil, false, undecodable(LZ4, errLZ4Block)
+	}
+	size := binary.LittleEndian.Uint32(l.src)
+	l.src = l.src[4:]
+	if size == 0 {
+		return nil, false, l.end()
+	}
+	sum := 0
+	if l.frame.flags&lz4BlockSums != 0 {
+		sum = 4
+	}
+	length := int(size &^ lz4Stored)
+	if length > l.frame.blockSize || length+sum > len(l.src) {
+		return nil, false, undecodable(LZ4, errLZ4Block)
+	}
+	block = l.src[:length]
+	if sum > 0 && binary.LittleEndian.Uint32(l.src[length:]) != xxh32(block) {
+		return nil, false, undecodable(LZ4, errLZ4Sum)
+	}
+	l.src = l.src[length+sum:]
+	return block, size&lz4Stored != 0, nil
+}
+
+func (l *lz4Blocks) end() error {
+	if l.frame.flags&lz4ContentSum != 0 {
+		if len(l.src) < 4 || binary.LittleEndian.Uint32(l.src) != l.sum.sum() {
+			return undecodable(LZ4, errLZ4Sum)
+		}
+		l.src = l.src[4:]
+	}
+	if len(l.src) > 0 {
+		return undecodable(LZ4, errLZ4Rest)
+	}
+	if l.frame.flags&lz4ContentSize != 0 && l.frame.declared != l.size {
+		return undecodable(LZ4, errLZ4Block)
+	}
+	return io.EOF
+}
+
+func decompressLZ4(dst, src []byte, limit int) ([]byte, error) {
+	blocks, err := newLZ4Blocks(src)
+	if err != nil {
+		return dst, err
+	}
+	end := len(dst) + limit
 	for {
-		if len(src) < 4 {
-			return dst, undecodable(LZ4, errLZ4Block)
+		block, stored, err := blocks.next()
+		if errors.Is(err, io.EOF) {
+			return dst, nil
 		}
-		size := binary.LittleEndian.Uint32(src)
-		src = src[4:]
-		if size == 0 {
-			break
+		if err != nil {
+			return dst, err
 		}
-		sum := 0
-		if f.flags&lz4BlockSums != 0 {
-			sum = 4
-		}
-		length := int(size &^ lz4Stored)
-		if length > f.blockSize || length+sum > len(src) {
-			return dst, undecodable(LZ4, errLZ4Block)
-		}
-		block := src[:length]
-		if sum > 0 && binary.LittleEndian.Uint32(src[length:]) != xxh32(block) {
-			return dst, undecodable(LZ4, errLZ4Sum)
-		}
-		src = src[length+sum:]
-		if dst, err = lz4Decode(dst, block, size&lz4Stored != 0, min(f.blockSize, end-len(dst)+1)); err != nil {
+		start := len(dst)
+		if dst, err = lz4Decode(dst, block, stored, min(blocks.frame.blockSize, end-start+1)); err != nil {
 			return dst, undecodable(LZ4, err)
 		}
 		if len(dst) > end {
 			return dst, tooLarge(limit)
 		}
+		blocks.made(dst[start:])
 	}
-	if f.flags&lz4ContentSum != 0 {
-		if len(src) < 4 || binary.LittleEndian.Uint32(src) != xxh32(dst[start:]) {
-			return dst, undecodable(LZ4, errLZ4Sum)
-		}
-		src = src[4:]
-	}
-	if len(src) > 0 {
-		return dst, undecodable(LZ4, errLZ4Rest)
-	}
-	if f.flags&lz4ContentSize != 0 && f.declared != uint64(len(dst)-start) {
-		return dst, undecodable(LZ4, errLZ4Block)
-	}
-	return dst, nil
 }
 
 // lz4Decode appends one block, of at most most bytes; what a block of its length cannot make is not allocated.
@@ -184,33 +232,4 @@ func lz4Decode(dst, block []byte, stored bool, most int) ([]byte, error) {
 		return dst, errLZ4Block
 	}
 	return dst[:len(dst)+n], nil
-}
-
-// xxh32 is the checksum of LZ4 frames, with seed 0.
-func xxh32(b []byte) uint32 {
-	const p1, p2, p3, p4, p5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
-	h := uint32(p5)
-	size := uint32(len(b))
-	if len(b) >= 16 {
-		var one uint32 = p1
-		v := [4]uint32{one + p2, p2, 0, -one}
-		for len(b) >= 16 {
-			for i := range v {
-				v[i] = bits.RotateLeft32(v[i]+binary.LittleEndian.Uint32(b[4*i:])*p2, 13) * p1
-			}
-			b = b[16:]
-		}
-		h = bits.RotateLeft32(v[0], 1) + bits.RotateLeft32(v[1], 7) + bits.RotateLeft32(v[2], 12) + bits.RotateLeft32(v[3], 18)
-	}
-	h += size
-	for len(b) >= 4 {
-		h = bits.RotateLeft32(h+binary.LittleEndian.Uint32(b)*p3, 17) * p4
-		b = b[4:]
-	}
-	for _, c := range b {
-		h = bits.RotateLeft32(h+uint32(c)*p5, 11) * p1
-	}
-	h = (h ^ h>>15) * p2
-	h = (h ^ h>>13) * p3
-	return h ^ h>>16
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 
 	"github.com/klauspost/compress/s2"
 )
@@ -23,144 +24,175 @@ const (
 var errSnappy = errors.New("damaged block")
 
 func (c *Codecs) compressSnappy(dst, src []byte) []byte {
-	dst = append(dst, xerialMagic...)
-	dst = binary.BigEndian.AppendUint32(dst, 1)
-	dst = binary.BigEndian.AppendUint32(dst, 1)
-	scratch := c.buffer()
-	defer c.release(scratch)
-	if most := s2.MaxEncodedLen(snappyBlock); cap(*scratch) < most {
-		*scratch = make([]byte, most)
-	}
+	dst = appendXerialHeader(dst)
 	for len(src) > 0 {
 		n := min(len(src), snappyBlock)
-		block := s2.EncodeSnappy((*scratch)[:cap(*scratch)], src[:n])
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(block)))
-		dst = append(dst, block...)
+		dst = c.appendSnappyBlock(dst, src[:n])
 		src = src[n:]
 	}
 	return dst
 }
 
-func decompressSnappy(dst, src []byte, limit int) ([]byte, error) {
-	end := len(dst) + limit
+func appendXerialHeader(dst []byte) []byte {
+	dst = append(dst, xerialMagic...)
+	dst = binary.BigEndian.AppendUint32(dst, 1)
+	return binary.BigEndian.AppendUint32(dst, 1)
+}
+
+func (c *Codecs) appendSnappyBlock(dst, src []byte) []byte {
+	scratch := c.buffer()
+	defer c.release(scratch)
+	if most := s2.MaxEncodedLen(snappyBlock); cap(*scratch) < most {
+		*scratch = make([]byte, most)
+	}
+	block := s2.EncodeSnappy((*scratch)[:cap(*scratch)], src)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(block)))
+	return append(dst, block...)
+}
+
+// xerialBlocks tells whether src has the framing, and takes its header off.
+func xerialBlocks(src []byte) (rest []byte, framed bool, err error) {
 	if !bytes.HasPrefix(src, xerialMagic) {
-		return snappyDecode(dst, src, end, limit)
+		return src, false, nil
 	}
 	if len(src) < xerialHeader {
-		return dst, undecodable(Snappy, errSnappy)
+		return nil, true, undecodable(Snappy, errSnappy)
 	}
-	src = src[xerialHeader:]
+	return src[xerialHeader:], true, nil
+}
+
+// xerialBlock takes the first of the framed blocks off.
+func xerialBlock(src []byte) (block, rest []byte, err error) {
+	if len(src) < 4 {
+		return nil, nil, undecodable(Snappy, errSnappy)
+	}
+	n := binary.BigEndian.Uint32(src)
+	if int64(n) > int64(len(src)-4) {
+		return nil, nil, undecodable(Snappy, errSnappy)
+	}
+	return src[4 : 4+n], src[4+n:], nil
+}
+
+func decompressSnappy(dst, src []byte, limit int) ([]byte, error) {
+	end := len(dst) + limit
+	src, framed, err := xerialBlocks(src)
+	if err != nil {
+		return dst, err
+	}
+	if !framed {
+		return snappyDecode(dst, src, end, limit)
+	}
 	for len(src) > 0 {
-		if len(src) < 4 {
-			return dst, undecodable(Snappy, errSnappy)
-		}
-		n := binary.BigEndian.Uint32(src)
-		if int64(n) > int64(len(src)-4) {
-			return dst, undecodable(Snappy, errSnappy)
-		}
-		var err error
-		if dst, err = snappyDecode(dst, src[4:4+n], end, limit); err != nil {
+		var block []byte
+		if block, src, err = xerialBlock(src); err != nil {
 			return dst, err
 		}
-		src = src[4+n:]
+		if dst, err = snappyDecode(dst, block, end, limit); err != nil {
+			return dst, err
+		}
 	}
 	return dst, nil
 }
 
-// snappyDecode appends one block. It knows the plain format only, without the extensions that other readers lack.
-// Memory follows the output: an element of 2 bytes makes at most 64.
-func snappyDecode(dst, src []byte, end, limit int) ([]byte, error) {
-	size, n := binary.Uvarint(src)
-	if n <= 0 || size > 1<<32-1 {
-		return dst, undecodable(Snappy, errSnappy)
-	}
-	src = src[n:]
-	if size > uint64(end-len(dst)) {
-		return dst, tooLarge(limit)
-	}
-	if size > 32*uint64(len(src)) {
-		return dst, undecodable(Snappy, errSnappy)
-	}
-	start := len(dst)
-	stop := start + int(size)
-	dst = grown(dst, int(size))
-	for len(src) > 0 {
-		length, offset, used := snappyElement(src)
-		if used == 0 || length > stop-len(dst) {
-			return dst, undecodable(Snappy, errSnappy)
+// nextSnappy unpacks a block. It has to be there whole, as it may refer to any earlier part of itself.
+func (s *stream) nextSnappy() ([]byte, error) {
+	block := s.src
+	if s.framed {
+		if len(s.src) == 0 {
+			return nil, io.EOF
 		}
-		src = src[used:]
-		if offset == 0 {
-			if length > len(src) {
-				return dst, undecodable(Snappy, errSnappy)
+		var err error
+		if block, s.src, err = xerialBlock(s.src); err != nil {
+			return nil, err
+		}
+	} else if s.src == nil {
+		return nil, io.EOF
+	} else {
+		s.src = nil
+	}
+	size, err := snappySize(block, s.left, s.limit)
+	if err != nil {
+		return nil, err
+	}
+	return snappyBlockInto(s.room(size)[:size], block)
+}
+
+// snappySize is what a block says that it unpacks to, where that is possible: an element of 3 bytes makes at most 64.
+func snappySize(block []byte, left, limit int) (int, error) {
+	size, n := binary.Uvarint(block)
+	switch {
+	case n <= 0 || size > 1<<32-1:
+		return 0, undecodable(Snappy, errSnappy)
+	case size > uint64(left):
+		return 0, tooLarge(limit)
+	case size > 22*uint64(len(block)-n):
+		return 0, undecodable(Snappy, errSnappy)
+	}
+	return int(size), nil
+}
+
+// snappyBlockInto unpacks a block into dst, which has the size that the block says.
+func snappyBlockInto(dst, block []byte) ([]byte, error) {
+	_, n := binary.Uvarint(block)
+	if !plainSnappy(block[n:]) {
+		return nil, undecodable(Snappy, errSnappy)
+	}
+	out, err := s2.Decode(dst[:len(dst):len(dst)], block)
+	if err != nil {
+		return nil, undecodable(Snappy, err)
+	}
+	return out, nil
+}
+
+// snappyDecode appends one block.
+func snappyDecode(dst, block []byte, end, limit int) ([]byte, error) {
+	size, err := snappySize(block, end-len(dst), limit)
+	if err != nil {
+		return dst, err
+	}
+	dst = grown(dst, size)
+	if _, err := snappyBlockInto(dst[len(dst):len(dst)+size], block); err != nil {
+		return dst, err
+	}
+	return dst[:len(dst)+size], nil
+}
+
+// snappySteps are the sizes of the elements by their first byte; 0: a literal with its length in the bytes that follow.
+var snappySteps = func() (steps [256]uint8) {
+	for tag := range steps {
+		switch tag & 3 {
+		case 0:
+			if n := tag >> 2; n < 60 {
+				steps[tag] = uint8(n) + 2
 			}
-			dst = append(dst, src[:length]...)
-			src = src[length:]
-			continue
+		default:
+			steps[tag] = [...]uint8{1: 2, 2: 3, 3: 5}[tag&3]
 		}
-		if offset > len(dst)-start {
-			return dst, undecodable(Snappy, errSnappy)
-		}
-		dst = appendCopy(dst, offset, length)
 	}
-	if len(dst) != stop {
-		return dst, undecodable(Snappy, errSnappy)
-	}
-	return dst, nil
-}
+	return steps
+}()
 
-// snappyElement reads a tag: a literal (offset 0) or a copy. used is 0 where it is not valid.
-func snappyElement(src []byte) (length, offset, used int) {
-	tag := src[0]
-	switch tag & 3 {
-	case 0:
-		n := int(tag >> 2)
-		if n < 60 {
-			return n + 1, 0, 1
+// plainSnappy tells whether a block, without its size, keeps to the plain format. The decoder knows an extension, a short
+// copy from offset 0 as "the last offset again", that other readers lack. It goes from element to element, branching as
+// little as it can; elements that run past the end are left to the decoder.
+func plainSnappy(b []byte) bool {
+	const shortCopy, offsetBits = 1, 0xFFE0
+	extended := uint32(0)
+	for i := 0; i < len(b)-1; {
+		two := uint32(b[i]) | uint32(b[i+1])<<8
+		extended |= ((two&(offsetBits|3) ^ shortCopy) - 1) >> 31 // 1 where nothing differs
+		step := int(snappySteps[b[i]])
+		if step == 0 {
+			extra := int(b[i]>>2) - 59
+			if extra >= len(b)-i {
+				break
+			}
+			step = 2 + extra
+			for k := extra; k > 0; k-- {
+				step += int(b[i+k]) << (8 * (k - 1))
+			}
 		}
-		extra := n - 59
-		if len(src) < 1+extra {
-			return 0, 0, 0
-		}
-		var v uint32
-		for i := extra; i > 0; i-- {
-			v = v<<8 | uint32(src[i])
-		}
-		if v > 1<<31-2 {
-			return 0, 0, 0
-		}
-		return int(v) + 1, 0, 1 + extra
-	case 1:
-		if len(src) < 2 {
-			return 0, 0, 0
-		}
-		length, offset, used = int(tag>>2&7)+4, int(tag>>5)<<8|int(src[1]), 2
-	case 2:
-		if len(src) < 3 {
-			return 0, 0, 0
-		}
-		length, offset, used = int(tag>>2)+1, int(binary.LittleEndian.Uint16(src[1:])), 3
-	case 3:
-		if len(src) < 5 {
-			return 0, 0, 0
-		}
-		length, offset, used = int(tag>>2)+1, int(binary.LittleEndian.Uint32(src[1:])), 5
+		i += step
 	}
-	if offset == 0 {
-		return 0, 0, 0
-	}
-	return length, offset, used
-}
-
-// appendCopy repeats length bytes from offset bytes back; they may overlap.
-func appendCopy(dst []byte, offset, length int) []byte {
-	from := len(dst) - offset
-	if offset >= length {
-		return append(dst, dst[from:from+length]...)
-	}
-	for range length {
-		dst = append(dst, dst[from])
-		from++
-	}
-	return dst
+	return extended == 0
 }

@@ -12,33 +12,41 @@ const (
 	// itself is the window.
 	zstdWindow = 128 << 20
 	zstdBlock  = 128 << 10 // what a block can make at most
+	zstdSlack  = 64
 )
 
+func zstdSpeed(level int) zstd.EncoderLevel {
+	return zstd.EncoderLevelFromZstd(clampLevel(level, 1, 22))
+}
+
+func newZstdWriter(speed zstd.EncoderLevel, more ...zstd.EOption) (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, append(more, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(speed),
+		zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))...)
+}
+
 func (c *Codecs) compressZstd(dst []byte, level int, src []byte) ([]byte, error) {
-	speed := zstd.EncoderLevelFromZstd(clampLevel(level, 1, 22))
-	pool := &c.zstdW[speed]
-	w, ok := pool.Get().(*zstd.Encoder)
+	speed := zstdSpeed(level)
+	w, ok := c.zstdW[speed].Get().(*zstd.Encoder)
 	if !ok {
 		var err error
-		w, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(speed),
-			zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
-		if err != nil {
+		if w, err = newZstdWriter(speed); err != nil {
 			return dst, err
 		}
 	}
-	defer pool.Put(w)
+	defer c.zstdW[speed].Put(w)
 	return w.EncodeAll(src, dst), nil
 }
 
-// decompressZstd goes frame by frame. A frame gets room for what its blocks can make at most, within the limit, and the
-// library writes no further.
+func newZstdReader() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecodeAllCapLimit(true))
+}
+
 func (c *Codecs) decompressZstd(dst, src []byte, limit int) ([]byte, error) {
 	r, ok := c.zstdR.Get().(*zstd.Decoder)
 	if !ok {
 		var err error
-		r, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecodeAllCapLimit(true))
-		if err != nil {
+		if r, err = newZstdReader(); err != nil {
 			return dst, err
 		}
 	}
@@ -49,39 +57,55 @@ func (c *Codecs) decompressZstd(dst, src []byte, limit int) ([]byte, error) {
 		if err != nil {
 			return dst, undecodable(Zstd, err)
 		}
-		left := uint64(end - len(dst))
-		room := int(min(f.most, left))
-		if f.most > left {
-			room += zstdBlock
-		}
 		if !f.skip {
-			dst = grown(dst, room)
-			out, err := r.DecodeAll(src[:f.size], dst[:len(dst):len(dst)+room])
-			if err != nil && f.most > left && (len(out)+zstdBlock >= end || errors.Is(err, zstd.ErrDecoderSizeExceeded)) {
+			dst = grown(dst, f.room(end-len(dst)))
+			if dst, err = f.decode(r, src, dst, end-len(dst)); err == errZstdLimit {
 				return dst, tooLarge(limit)
 			} else if err != nil {
 				return dst, undecodable(Zstd, err)
 			}
-			if len(out) > end {
-				return dst, tooLarge(limit)
-			}
-			dst = out
 		}
 		src = src[f.size:]
 	}
 	return dst, nil
 }
 
+// room is what unpacking the frame whole needs: what its blocks can make at most, within what is left, and a block more,
+// as the decoder is faster where it has room behind its output.
+func (f *frameShape) room(left int) int {
+	return int(min(f.most, uint64(left))) + zstdBlock + zstdSlack
+}
+
+// decode appends what the frame at the start of src holds to dst, which must have its room, and writes no further.
+func (f *frameShape) decode(r *zstd.Decoder, src, dst []byte, left int) ([]byte, error) {
+	room := f.room(left)
+	out, err := r.DecodeAll(src[:f.size], dst[:len(dst):len(dst)+room])
+	made := len(out) - len(dst)
+	switch {
+	case err != nil && f.most > uint64(left) && (made+zstdBlock >= left || errors.Is(err, zstd.ErrDecoderSizeExceeded)):
+		return dst, errZstdLimit
+	case err != nil:
+		return dst, err
+	case made > left:
+		return dst, errZstdLimit
+	}
+	return out, nil
+}
+
 var (
 	errZstdFrame = errors.New("damaged frame")
 	errZstdSize  = errors.New("the frame announces more than its blocks can hold")
+	errZstdLimit = errors.New("above the limit")
+	errZstdFar   = errors.New("the window is larger than any reader takes")
 )
 
 // frameShape is what the headers of a frame tell.
 type frameShape struct {
-	size int    // of the frame, bytes
-	most uint64 // bytes that it can hold at most
-	skip bool   // it carries no data
+	size   int    // of the frame, bytes
+	most   uint64 // bytes that it can hold at most
+	window uint64 // how far back it may refer, as it says
+	head   int    // of its header, bytes
+	skip   bool   // it carries no data
 }
 
 // zstdFrame measures the frame at the start of src by its block headers.
@@ -90,7 +114,7 @@ func zstdFrame(src []byte) (f frameShape, err error) {
 	if err := h.Decode(src); err != nil {
 		return f, err
 	}
-	f.size = h.HeaderSize
+	f.size, f.head, f.window = h.HeaderSize, h.HeaderSize, h.WindowSize
 	if h.Skippable {
 		if int64(h.SkippableSize) > int64(len(src)-f.size) {
 			return f, errZstdFrame
@@ -119,6 +143,9 @@ func zstdFrame(src []byte) (f frameShape, err error) {
 			return f, errZstdFrame
 		}
 	}
+	if h.WindowSize > zstdWindow {
+		return f, errZstdFar
+	}
 	if h.HasCheckSum {
 		f.size += 4
 	}
@@ -130,6 +157,9 @@ func zstdFrame(src []byte) (f frameShape, err error) {
 			return f, errZstdSize
 		}
 		f.most = h.FrameContentSize
+	}
+	if h.SingleSegment {
+		f.window = f.most
 	}
 	return f, nil
 }

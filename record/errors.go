@@ -50,8 +50,8 @@ type RecordError struct {
 	Cause     error // ErrNullKey or ErrInvalidTimestamp
 }
 
-// RecordErrors is the error of a batch in which single records were refused; the first 65,536 are named. It is ErrInvalidTimestamp if any of them
-// has a bad timestamp, else ErrInvalidRecord.
+// RecordErrors is the error of a batch in which single records were refused; the first 65,536 are named, fewer of a small
+// compressed batch. It is ErrInvalidTimestamp if any of the named has a bad timestamp, else ErrInvalidRecord.
 type RecordErrors struct {
 	Records []RecordError
 }

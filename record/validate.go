@@ -1,6 +1,10 @@
 package record
 
-import "math"
+import (
+	"errors"
+	"io"
+	"math"
+)
 
 // Action says what has to be done to a batch before it may be stored.
 type Action int8
@@ -59,7 +63,8 @@ func (r Result) Apply(b Batch) {
 
 // Validate checks the records field of a produce request for one partition by Kafka's rules: exactly one intact batch
 // of magic 2, base offset 0, no control record, every record well formed. It changes nothing and does not allocate for
-// a valid uncompressed batch. Errors: ErrInvalidRecord, ErrInvalidTimestamp (both perhaps as [RecordErrors]),
+// a valid batch, but to grow what Codecs reuses: a compressed batch goes through a window that is not above 256 KiB and 12
+// times its size (zstd batches that refer further back share one window of 8 MiB, and wait for it). Errors: ErrInvalidRecord, ErrInvalidTimestamp (both perhaps as [RecordErrors]),
 // ErrCorrupt, ErrTooLarge, ErrUnsupportedCodec.
 func Validate(buf []byte, o *ValidateOptions) (Result, error) {
 	b, err := single(buf, o)
@@ -70,19 +75,15 @@ func Validate(buf []byte, o *ValidateOptions) (Result, error) {
 		return Result{}, err
 	}
 	w := walk{b: b, o: o, max: NoTimestamp, sequential: true}
-	codec := b.Codec()
 	switch {
-	case codec == None:
-		err = w.run(b.RecordsBytes())
+	case b.Codec() == None:
+		err = w.run(b.RecordsBytes(), nil)
 	case o.SkipUnpack:
 		w.max, w.maxDelta = b.MaxTimestamp(), b.LastOffsetDelta()
 	default:
-		scratch := o.Codecs.buffer()
-		defer o.Codecs.release(scratch)
-		var records []byte
-		if records, err = o.Codecs.Unpack(b, *scratch, o.MaxUnpackedSize); err == nil {
-			*scratch = records
-			err = w.run(records)
+		for s := o.Codecs.open(b.Codec(), b.RecordsBytes(), o.MaxUnpackedSize); s != nil; s = s.again() {
+			w = walk{b: b, o: o, max: NoTimestamp, sequential: true}
+			err = w.run(nil, s)
 		}
 	}
 	if err != nil {
@@ -157,15 +158,25 @@ type walk struct {
 	errs       *RecordErrors
 }
 
-func (w *walk) run(records []byte) error {
+// run checks the records that lie in records and, where s is not nil, go on in s. It stops at the first record that is
+// malformed and at the first byte after the last one.
+func (w *walk) run(records []byte, s *stream) error {
 	base, stamped := w.b.BaseTimestamp(), w.b.TimestampType() == LogAppendTime
 	count := w.b.Count()
 	for i := range count {
 		r, err := measure(records)
-		if err != nil {
-			return badRecord(i, err)
+		if err == nil {
+			records = records[r.size:]
+		} else {
+			if s != nil && (len(records) == 0 || err == errRecordLength) {
+				s.have = records
+				r, err = across(s)
+				records = s.have
+			}
+			if err != nil {
+				return recordError(s, i, err)
+			}
 		}
-		records = records[r.size:]
 		if r.offsetDelta != i {
 			w.sequential = false
 		}
@@ -179,11 +190,35 @@ func (w *walk) run(records []byte) error {
 			w.refuse(i, timestamp, ErrInvalidTimestamp)
 		}
 	}
-	if len(records) > 0 {
-		return invalid("%d bytes are left after record %d, the last", len(records), count-1)
+	if err := noRest(records, s, count); err != nil {
+		return err
 	}
 	if w.errs != nil {
 		return w.errs
+	}
+	return nil
+}
+
+// recordError is what is wrong with record i: the record itself, or what it is unpacked from.
+func recordError(s *stream, i int32, err error) error {
+	if s != nil && s.err != nil && !errors.Is(s.err, io.EOF) {
+		return s.err
+	}
+	return badRecord(i, err)
+}
+
+// noRest checks that nothing follows the last record, and lets the decoder check its sums.
+func noRest(records []byte, s *stream, count int32) error {
+	if len(records) == 0 && s != nil {
+		if err := s.more(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		records = s.have
+	}
+	if len(records) > 0 {
+		return invalid("at least %d bytes are left after record %d, the last", len(records), count-1)
 	}
 	return nil
 }
@@ -197,14 +232,18 @@ func (w *walk) badTimestamp(timestamp int64, stamped bool) bool {
 	return distance > w.o.AfterMaxMs || distance < -w.o.BeforeMaxMs
 }
 
-// maxRecordErrors is how many refused records of a batch are named; it bounds what a small compressed batch can cost.
-const maxRecordErrors = 1 << 16
+// Refused records are named up to maxRecordErrors, and in a compressed batch, where one costs next to nothing, up to
+// fewRecordErrors and one for four bytes of the batch: what is refused must not cost more memory than what is taken.
+const (
+	maxRecordErrors = 1 << 16
+	fewRecordErrors = 1 << 10
+)
 
 func (w *walk) refuse(index int32, timestamp int64, cause error) {
 	if w.errs == nil {
 		w.errs = &RecordErrors{}
 	}
-	if len(w.errs.Records) == maxRecordErrors {
+	if have := len(w.errs.Records); have == maxRecordErrors || have >= fewRecordErrors+len(w.b)/4 {
 		return
 	}
 	w.errs.Records = append(w.errs.Records, RecordError{Index: index, Timestamp: timestamp, Cause: cause})
@@ -224,49 +263,4 @@ func (w *walk) result() Result {
 		r.Action = FixMaxTimestamp
 	}
 	return r
-}
-
-// Rebuild makes the batch anew in memory of its own, as Validate asked: offset deltas 0 to n−1, the topic's codec where
-// it has one, timestamps as the topic has them, the producer's fields kept. b must have passed Validate with the same
-// options. Errors: ErrTooLarge where the new batch is above the limit, else as Validate.
-func Rebuild(b Batch, o *ValidateOptions) (Batch, error) {
-	scratch := o.Codecs.buffer()
-	defer o.Codecs.release(scratch)
-	records, err := o.Codecs.Unpack(b, *scratch, o.MaxUnpackedSize)
-	if err != nil {
-		return nil, err
-	}
-	if b.Codec() != None {
-		*scratch = records
-	}
-	options := BuilderOptions{
-		LeaderEpoch: b.PartitionLeaderEpoch(), ProducerID: b.ProducerID(), ProducerEpoch: b.ProducerEpoch(),
-		BaseSequence: b.BaseSequence(), Transactional: b.Transactional(),
-		Codec: b.Codec(), Level: DefaultLevel(b.Codec()), SizeHint: len(records),
-	}
-	if o.Recompress {
-		options.Codec, options.Level = o.Codec, o.Level
-	}
-	if o.LogAppendTime {
-		options.TimestampType, options.AppendTime = LogAppendTime, o.Now
-	}
-	builder := NewBuilder(options)
-	base := b.BaseTimestamp()
-	var r Record
-	for i := range b.Count() {
-		n, err := r.parse(records)
-		if err != nil {
-			return nil, badRecord(i, err)
-		}
-		records = records[n:]
-		builder.add(i, base+r.TimestampDelta, &r)
-	}
-	made, err := builder.Batch(o.Codecs)
-	if err != nil {
-		return nil, err
-	}
-	if o.MaxBatchBytes > 0 && len(made) > o.MaxBatchBytes {
-		return nil, sizeError(len(made), o.MaxBatchBytes)
-	}
-	return made, nil
 }

@@ -345,20 +345,26 @@ func BenchmarkValidate(b *testing.B) {
 
 // A small compressed batch of very many bad records does not cost memory for each of them.
 func TestRecordErrorsAreBounded(t *testing.T) {
-	o := NewOptions()
-	o.Codec = Zstd
-	builder := NewBuilder(o)
-	for range maxRecordErrors + 10 {
-		builder.Append(now, nil, nil)
-	}
-	b, err := builder.Batch(NewCodecs())
-	if err != nil {
-		t.Fatal(err)
-	}
-	vo := options()
-	vo.Compacted = true
-	var list *RecordErrors
-	if _, err := Validate(b, vo); !errors.As(err, &list) || len(list.Records) != maxRecordErrors {
-		t.Fatal(err)
+	for _, codec := range []Codec{None, Zstd} {
+		o := NewOptions()
+		o.Codec = codec
+		builder := NewBuilder(o)
+		for range maxRecordErrors + 10 {
+			builder.Append(now, nil, nil)
+		}
+		b, err := builder.Batch(NewCodecs())
+		if err != nil {
+			t.Fatal(err)
+		}
+		vo := options()
+		vo.Compacted = true
+		want := maxRecordErrors
+		if codec != None {
+			want = fewRecordErrors + len(b)/4
+		}
+		var list *RecordErrors
+		if _, err := Validate(b, vo); !errors.As(err, &list) || len(list.Records) != want {
+			t.Fatalf("%v: %v, not %d", codec, err, want)
+		}
 	}
 }
