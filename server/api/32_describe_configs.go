@@ -30,11 +30,12 @@ func (a *API) describeConfigs(c *Call, req *kmsg.DescribeConfigsRequest) {
 		out := kmsg.DescribeConfigsResponseResource{ResourceType: r.ResourceType, ResourceName: r.ResourceName, ErrorMessage: text("")}
 		var entries []config.Entry
 		err := error(&controller.Answer{Kind: controller.ErrInvalidRequest, Text: "a resource of the request has an unknown type"})
-		if known {
+		switch {
+		case known && total > maxDescribed:
+			err = invalid("the answer would be too long: ask for fewer resources at once")
+		case known:
 			entries, err = a.describe(img, r)
-		}
-		if total += len(entries); total > maxDescribed && i > 0 {
-			entries, err = nil, invalid("the answer would be too long: ask for fewer resources at once")
+			total += len(entries)
 		}
 		if err != nil {
 			out.ErrorCode, out.ErrorMessage = a.adminError(err)

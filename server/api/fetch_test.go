@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -542,32 +544,52 @@ func TestFetchSessionsAreBounded(t *testing.T) {
 	equal(t, "partitions kept", w.api.sessions.parts, 0)
 }
 
-// Who says that it is a broker is refused by a listener of clients, as Kafka refuses a broker that is no replica.
+// Who says that it is a broker is refused by a listener of clients, as Kafka refuses a broker that is no replica
+// (testdata/wire/fetch-replicas.txt).
 func TestFetchOfAReplica(t *testing.T) {
-	each(t, 1, func(t *testing.T, w *world, v int16) {
-		id := w.topic("t", 1)
-		w.part(id, 0).add("x")
-		for _, epoch := range []int32{-1, 0} {
-			r := fetchOf(want{topic: "t", id: id})
-			r.ReplicaID, r.ReplicaState.ID = 1, 1
-			r.MaxWaitMillis, r.MinBytes = 60_000, 1
-			r.Topics[0].Partitions[0].CurrentLeaderEpoch = epoch
-			if v < 15 {
-				r.ReplicaState.ID = -1
-			}
-			p := w.fetch(r, v).Topics[0].Partitions[0]
-			wanted := codeNotLeader
-			if epoch >= 0 && v >= 9 {
-				wanted = codeUnknownLeaderEpoch
-			}
-			if p.ErrorCode != wanted || p.HighWatermark != -1 || len(p.RecordBatches) > 0 {
-				t.Errorf("epoch %d: code %d, high watermark %d", epoch, p.ErrorCode, p.HighWatermark)
-			}
-			if named := p.CurrentLeader.LeaderID >= 0; named != (v >= 16 && epoch < 0) {
-				t.Errorf("epoch %d: leader %d", epoch, p.CurrentLeader.LeaderID)
-			}
+	data, err := os.ReadFile("../../testdata/wire/fetch-replicas.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	id := w.topic("t", 1)
+	w.part(id, 0).add("x")
+	seen := 0
+	for line := range strings.Lines(string(data)) {
+		var v, code int16
+		var replica, epoch, leader int32
+		if _, err := fmt.Sscanf(line, "%d | %d | %d | %d | %d", &v, &replica, &epoch, &code, &leader); err != nil {
+			continue
 		}
-	})
+		seen++
+		r := fetchOf(want{topic: "t", id: id})
+		r.ReplicaID, r.MaxWaitMillis = replica, 60_000
+		if v >= 15 {
+			r.ReplicaState.ID = replica
+		}
+		r.Topics[0].Partitions[0].CurrentLeaderEpoch = epoch
+		p := w.fetch(r, v).Topics[0].Partitions[0]
+		if p.ErrorCode != code || p.CurrentLeader.LeaderID != leader || (code != 0) != (p.HighWatermark < 0) || (code != 0) != (len(p.RecordBatches) == 0) {
+			t.Errorf("%s: code %d, leader %d, high watermark %d, %d bytes", line, p.ErrorCode, p.CurrentLeader.LeaderID, p.HighWatermark, len(p.RecordBatches))
+		}
+	}
+	if seen < 100 {
+		t.Errorf("%d cases", seen)
+	}
+}
+
+// A client that leaves ends the wait of its fetch.
+func TestClientGone(t *testing.T) {
+	w := newWorld(t)
+	id := w.topic("t", 1)
+	r := fetchOf(want{topic: "t", id: id})
+	r.MaxWaitMillis = 60_000
+	r.SetVersion(13)
+	c, k := w.begin(r, 13)
+	waiting(t, k)
+	c.ClientGone()
+	equal(t, "answer", shape(parse(t, r, k.wait(t)).(*kmsg.FetchResponse)), "0: ")
+	c.ClientGone() // too late, and no second answer
 }
 
 func TestFetchSessionEpochWraps(t *testing.T) {

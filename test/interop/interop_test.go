@@ -26,8 +26,10 @@ import (
 )
 
 var (
-	addr   string
-	codecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
+	addr string
+	// serverPID is the server's, when the tests started it.
+	serverPID int
+	codecs    = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 )
 
 func TestMain(m *testing.M) {
@@ -67,6 +69,7 @@ func startServer() (stop func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	serverPID = cmd.Process.Pid
 	stop = func() {
 		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()

@@ -55,6 +55,9 @@ func run(address string) error {
 	if err := s.unknownVersion(); err != nil {
 		return err
 	}
+	if err := s.replicaCases(); err != nil {
+		return err
+	}
 	return s.produceCases(address)
 }
 
