@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -109,8 +111,15 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 
 // fatal ends the process at once: what the disk holds since its error can not be trusted, so nothing more is written to it.
 func (a *app) fatal(err error) {
+	if errors.Is(err, syscall.ENOSPC) {
+		a.printError(&cliError{
+			msg: withoutRooms(err.Error()), why: "the disk is full, what was kept in reserve for the broker's own files too",
+			try: "make room on the disk, then start again: nothing that was acknowledged is lost", code: "STORAGE_FAILED", exit: exitStorage,
+		})
+		os.Exit(exitStorage)
+	}
 	a.printError(&cliError{
-		msg: err.Error(), why: "the disk reported an error; what was written since the last good fsync is not trusted",
+		msg: withoutRooms(err.Error()), why: "the disk reported an error; what was written since the last good fsync is not trusted",
 		try: "check the disk, then start again: what was acknowledged is recovered", code: "STORAGE_FAILED", exit: exitStorage,
 	})
 	os.Exit(exitStorage)

@@ -60,6 +60,23 @@ func (a *applier) changed(d metadata.Delta, img *metadata.Image) {
 	}
 }
 
+// reopen has the partitions opened for which there was no room, and is now.
+func (a *applier) reopen() {
+	topics := a.replicas.Reopenable()
+	if len(topics) == 0 {
+		return
+	}
+	a.mu.Lock()
+	for _, id := range topics {
+		a.topics[id] = struct{}{}
+	}
+	a.mu.Unlock()
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
 // run applies until stop is closed.
 func (a *applier) run(stop <-chan struct{}) {
 	for {
@@ -117,8 +134,17 @@ type proposer struct {
 	applier *applier
 }
 
-// ProposeAt commits records planned in a term and waits until they are applied here, partitions included.
+// ProposeAt commits records planned in a term and waits until they are applied here, partitions included. New partitions are
+// not proposed when no directory has room for them.
 func (p proposer) ProposeAt(ctx context.Context, term uint64, records []metadata.Record) (uint64, []metadata.Result, error) {
+	for _, r := range records {
+		switch r.(type) {
+		case metadata.TopicCreated, metadata.PartitionsAdded:
+			if err := p.applier.replicas.Room(); err != nil {
+				return 0, nil, err
+			}
+		}
+	}
 	index, results, err := p.Quorum.ProposeAt(ctx, term, records)
 	if err != nil {
 		return index, results, err

@@ -64,6 +64,7 @@ type Node struct {
 	quorum   *quorum.Quorum
 	control  *controller.Controller
 	replicas *isr.Replicas
+	applier  *applier
 	settings *settings
 	api      *api.API
 	server   *server.Server
@@ -231,6 +232,7 @@ func (n *Node) tick() {
 			for _, d := range n.dirs {
 				d.Tick(n.o.Now())
 			}
+			n.applier.reopen()
 		}
 	}
 }

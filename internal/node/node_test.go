@@ -11,20 +11,29 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/vfs"
 )
 
 // start opens a node on dir with settings, and closes it when the test ends.
 func start(t *testing.T, dir string, set ...string) (*Node, error) {
 	t.Helper()
+	return startOn(t, vfs.OS(), dir, set...)
+}
+
+func startOn(t *testing.T, fsys vfs.FS, dir string, set ...string) (*Node, error) {
+	t.Helper()
 	cfg, _, err := config.Load(config.Input{Set: append([]string{"listeners=PLAINTEXT://127.0.0.1:0", "log.dirs=" + dir}, set...)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := Open(t.Context(), Options{Config: cfg, Logger: slog.New(slog.DiscardHandler), Fatal: func(err error) { t.Error(err) }})
+	n, err := Open(t.Context(), Options{Config: cfg, FS: fsys, Logger: slog.New(slog.DiscardHandler), Fatal: func(err error) { t.Error(err) }})
 	if err == nil {
 		t.Cleanup(func() {
 			if err := n.Close(context.Background()); err != nil {
@@ -151,5 +160,47 @@ func TestListenersOfANodeAlone(t *testing.T) {
 	_, err := start(t, t.TempDir(), "listeners=CONTROLLER://127.0.0.1:0", protocols, controller)
 	if !errors.Is(err, ErrNoListener) {
 		t.Errorf("only a controller's listener: %v", err)
+	}
+}
+
+// Below the disk reserve no topic is made; what is there goes on.
+func TestNoTopicWithoutRoom(t *testing.T) {
+	fsys := vfs.NewFaulty(vfs.OS())
+	n, err := startOn(t, fsys, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := func(name string) error {
+		answers, err := n.control.CreateTopics(t.Context(), controller.CreateTopicsRequest{
+			Topics: []controller.CreateTopic{{Name: name, Partitions: 1, Replicas: 1}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answers[0].Err
+	}
+	if err := create("one"); err != nil {
+		t.Fatal(err)
+	}
+	fsys.SetFree(1 << 10)
+	for _, d := range n.dirs {
+		d.Tick(time.Now())
+	}
+	if err := create("two"); !errors.Is(err, log.ErrReserve) {
+		t.Errorf("creation: %v", err)
+	}
+	if _, ok := n.quorum.Image().TopicByName("two"); ok {
+		t.Error("the topic is there")
+	}
+	deleted, err := n.control.DeleteTopics(t.Context(), []controller.TopicRef{{Name: "one"}})
+	if err != nil || deleted[0].Err != nil {
+		t.Errorf("deletion: %v, %v", deleted, err)
+	}
+	fsys.SetFree(1 << 40)
+	for _, d := range n.dirs {
+		d.Tick(time.Now())
+	}
+	if err := create("two"); err != nil {
+		t.Errorf("creation with room again: %v", err)
 	}
 }

@@ -68,6 +68,7 @@ func newClusterID() string {
 // register makes this incarnation known, fenced, and brings the partitions to the image that has it.
 func (n *Node) register(ctx context.Context) error {
 	a := newApplier(n.cfg.NodeID(), n.quorum, n.replicas, n.settings)
+	n.applier = a
 	n.quorum.Subscribe(a.changed)
 	n.jobs.Go(func() { a.run(n.stop) })
 	var s [32]byte

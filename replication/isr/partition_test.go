@@ -36,12 +36,18 @@ var topicID = metadata.TopicID{1, 2, 3}
 // newStage is broker 1 of a cluster of one, registered and unfenced, with a topic of one partition.
 func newStage(t *testing.T) *stage {
 	t.Helper()
+	return newStageReserving(t, -1)
+}
+
+// newStageReserving has a disk reserve, in bytes.
+func newStageReserving(t *testing.T, reserve int64) *stage {
+	t.Helper()
 	s := &stage{t: t, fs: vfs.NewFaulty(vfs.NewMem()), steps: &log.Stepped{}, img: metadata.New()}
 	codecs := record.NewCodecs()
 	var err error
 	s.dir, err = log.OpenDir(log.DirOptions{
 		FS: s.fs, Path: "/data", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Codecs: codecs,
-		Now: func() time.Time { return time.UnixMilli(nowMs) }, Committer: s.steps, Settings: log.Settings{Reserve: -1},
+		Now: func() time.Time { return time.UnixMilli(nowMs) }, Committer: s.steps, Settings: log.Settings{Reserve: reserve},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -384,4 +390,39 @@ func TestTimedOutWhereNothingFlushes(t *testing.T) {
 			t.Errorf("the high watermark is %d, want 1", hw)
 		}
 	})
+}
+
+// A partition for which there was no room is opened and led when there is some: nobody has to start the broker again.
+func TestPartitionOpensWhenThereIsRoomAgain(t *testing.T) {
+	s := newStageReserving(t, 1<<20)
+	s.fs.SetFree(100 << 10)
+	s.dir.Tick(time.UnixMilli(nowMs))
+	if err := s.replicas.Room(); !errors.Is(err, log.ErrReserve) {
+		t.Fatalf("room below the reserve: %v", err)
+	}
+	late := metadata.TopicID{9}
+	s.apply(metadata.TopicCreated{Name: "late", ID: late, Partitions: []metadata.Partition{{Replicas: []int32{1}, ISR: []int32{1}, Leader: 1}}})
+	p, err := s.replicas.Partition(late, 0)
+	if err != nil || p.log != nil || !errors.Is(s.replicas.Problems(), log.ErrReserve) {
+		t.Fatalf("partition %v, %v; problems %v", p, err, s.replicas.Problems())
+	}
+	if ids := s.replicas.Reopenable(); len(ids) != 0 {
+		t.Fatalf("there is no room yet, and %v could be opened", ids)
+	}
+	s.fs.SetFree(64 << 20)
+	s.dir.Tick(time.UnixMilli(nowMs))
+	if ids := s.replicas.Reopenable(); len(ids) != 1 || ids[0] != late {
+		t.Fatalf("reopenable: %v", ids)
+	}
+	s.replicas.Apply(s.img, []metadata.TopicID{late})
+	p, err = s.replicas.Partition(late, 0)
+	if err != nil || p.log == nil || s.replicas.Problems() != nil || s.replicas.Room() != nil {
+		t.Fatalf("partition %v, %v; problems %v; room %v", p, err, s.replicas.Problems(), s.replicas.Room())
+	}
+	if role := p.role.Load(); role == nil || !role.leads {
+		t.Fatal("it is not led")
+	}
+	if n := s.replicas.counts[s.dir]; n != 2 {
+		t.Errorf("the directory counts %d partitions, and has 2", n)
+	}
 }

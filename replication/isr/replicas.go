@@ -170,8 +170,11 @@ func (r *Replicas) open(img *metadata.Image, topics []*metadata.Topic) {
 			if !slices.Contains(part.Replicas, r.opts.BrokerID) {
 				continue
 			}
-			if _, err := r.Partition(t.ID, int32(i)); err == nil {
-				continue
+			if p, err := r.Partition(t.ID, int32(i)); err == nil {
+				if !p.hasRoomAgain() {
+					continue
+				}
+				r.forget(p)
 			}
 			if !known {
 				settings, known = r.opts.Settings(img, t), true
@@ -207,7 +210,7 @@ func (r *Replicas) place(found map[log.Identity]*log.Dir, id log.Identity) *log.
 	dir := found[id]
 	if dir == nil {
 		for _, d := range r.opts.Dirs {
-			if d.Offline() == nil && (dir == nil || r.counts[d] < r.counts[dir]) {
+			if d.Writable() == nil && (dir == nil || r.counts[d] < r.counts[dir]) {
 				dir = d
 			}
 		}
@@ -242,6 +245,47 @@ func (r *Replicas) opened(dir *log.Dir, o log.OpenResult) {
 	}
 	ps[o.Partition] = p
 	r.topics[o.TopicID] = ps
+}
+
+// forget takes out a partition whose log did not open, to open it again.
+func (r *Replicas) forget(p *Partition) {
+	p.shut(ErrNotLeader)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.topics[p.id.TopicID][p.id.Partition] = nil
+	r.counts[p.dir]--
+}
+
+// hasRoomAgain says whether p's log did not open for want of space, and there is some now.
+func (p *Partition) hasRoomAgain() bool {
+	return p.log == nil && errors.Is(p.openErr, log.ErrReserve) && p.dir.Writable() == nil
+}
+
+// Reopenable lists the topics with a partition that did not open for want of space, and could now: the caller applies them.
+func (r *Replicas) Reopenable() []metadata.TopicID {
+	var out []metadata.TopicID
+	r.All(func(id log.Identity, p *Partition) bool {
+		if p.hasRoomAgain() && !slices.Contains(out, metadata.TopicID(id.TopicID)) {
+			out = append(out, id.TopicID)
+		}
+		return true
+	})
+	return out
+}
+
+// Room is nil when a new partition can be placed in some directory, else why not: log.ErrReserve or log.ErrOffline.
+func (r *Replicas) Room() error {
+	var first error
+	for _, d := range r.opts.Dirs {
+		err := d.Writable()
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // waiting notes that p has someone who waits, for the timeouts. Called with p's mutex held, once until expire says that
