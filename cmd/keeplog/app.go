@@ -85,7 +85,9 @@ func newRootCommand(a *app) *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true})
+	root.SetHelpCommand(helpCommand())
+	root.Version = versionText()
+	root.SetVersionTemplate("keeplog {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &cliError{msg: err.Error(), try: cmd.CommandPath() + " --help", exit: exitUsage}
 	})
@@ -93,6 +95,22 @@ func newRootCommand(a *app) *cobra.Command {
 		root.AddCommand(create(a))
 	}
 	return root
+}
+
+// helpCommand is --help under the name that many try first.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND...]", Short: "Show the help of a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				e := usagef("unknown command %q", strings.Join(args, " "))
+				e.try = "keeplog --help"
+				return e
+			}
+			return found.Help()
+		},
+	}
 }
 
 // clientFlags adds the flags that every command that talks to brokers has.

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/keeplog/keeplog/config"
 )
 
 // completionTimeout is how long a shell may wait for names from the cluster.
@@ -60,5 +63,21 @@ func (a *app) completeTopics(most int) cobra.CompletionFunc {
 		}
 		names := slices.DeleteFunc(topics.Names(), func(n string) bool { return slices.Contains(args, n) })
 		return names, directive
+	}
+}
+
+// completeKeys has the values of flags begin with the properties of a scope, followed by after.
+func completeKeys(cmd *cobra.Command, scope config.Scope, after string, flags ...string) {
+	complete := func(_ *cobra.Command, _ []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var names []string
+		for _, k := range config.Keys(scope) {
+			if strings.HasPrefix(k.Name, word) {
+				names = append(names, k.Name+after)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	for _, f := range flags {
+		_ = cmd.RegisterFlagCompletionFunc(f, complete)
 	}
 }

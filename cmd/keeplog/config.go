@@ -22,6 +22,7 @@ type brokerFlags struct {
 func (f *brokerFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.file, "config", "", "a server.properties `FILE`")
 	cmd.Flags().StringArrayVar(&f.set, "set", nil, "a property, `KEY=VALUE` (repeatable), above file and environment")
+	completeKeys(cmd, config.ScopeBroker, "=", "set")
 }
 
 // load reads file, environment, --set and named flags. Warnings go to stderr; every error that was found is told.

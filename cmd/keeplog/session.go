@@ -24,6 +24,9 @@ type session struct {
 // connect reads the client properties, builds a client, and sees that a broker answers. A command that only asks gives
 // no opts; its requests are tried a few times, within --timeout.
 func (a *app) connect(ctx context.Context, opts ...kgo.Opt) (*session, error) {
+	if a.flags.timeout <= 0 {
+		return nil, usagef("--timeout %s: it must be above zero", a.flags.timeout)
+	}
 	props, err := a.clientProperties()
 	if err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/keeplog/keeplog/config"
 )
 
 type alterFlags struct {
@@ -35,6 +37,8 @@ func newTopicAlterCommand(a *app) *cobra.Command {
 	f.StringArrayVar(&flags.add, "append", nil, "add to a list, `KEY=VALUE` (repeatable)")
 	f.StringArrayVar(&flags.subtract, "subtract", nil, "take out of a list, `KEY=VALUE` (repeatable)")
 	f.BoolVar(&flags.dryRun, "dry-run", false, "only ask whether it would work")
+	completeKeys(cmd, config.ScopeTopic, "=", "config", "append", "subtract")
+	completeKeys(cmd, config.ScopeTopic, "", "unset")
 	return cmd
 }
 

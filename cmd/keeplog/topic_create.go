@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/keeplog/keeplog/config"
 )
 
 type createFlags struct {
@@ -32,6 +34,7 @@ func newTopicCreateCommand(a *app) *cobra.Command {
 	f.StringArrayVarP(&flags.configs, "config", "c", nil, "a topic config, `KEY=VALUE` (repeatable)")
 	f.BoolVar(&flags.ifNotExists, "if-not-exists", false, "a topic that exists already is no error")
 	f.BoolVar(&flags.dryRun, "dry-run", false, "only ask whether it would work")
+	completeKeys(cmd, config.ScopeTopic, "=", "config")
 	return cmd
 }
 
