@@ -148,6 +148,14 @@ func (p *partition) all() {
 		})
 		p.d.total.Damage++
 	}
+	if m := p.slot; p.state == "" && m != nil && m.position > 0 && (len(p.bases) == 0 || p.bases[len(p.bases)-1] < m.segment) {
+		p.d.put(&Problem{
+			Severity: Damage, File: p.dir, Position: -1, End: -1, First: -1, Last: m.offset - 1,
+			Text: "keeplog-marks promises records up to offset " + decimal(int64(m.offset)-1) + " in the segment that begins at " +
+				decimal(int64(m.segment)) + ", and that file is missing",
+		})
+		p.d.total.Damage++
+	}
 	if p.state == "" && len(p.bases) == 0 && p.slot == nil && p.data != nil {
 		p.d.put(&Problem{Severity: Note, File: p.dir, Position: -1, End: -1, First: -1, Last: -1, Text: "has no segment"})
 		p.d.total.Notes++

@@ -281,3 +281,39 @@ func memory(t testing.TB) vfs.FS {
 	}
 	return files
 }
+
+// Segments that are gone are damage when the mark says that they held acknowledged records, whatever is left beside them.
+func TestCheckMissingSegments(t *testing.T) {
+	for _, tc := range []struct {
+		name, glob, want string
+	}{
+		{"the last one", "00000000000000000048.*", "keeplog-marks promises records up to offset 63 in the segment that begins at 48, and that file is missing"},
+		{"all", "*.log", "keeplog-marks promises records up to offset 63 in the segment that begins at 48, and that file is missing"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "testdata", "format", "keeplog-1"))); err != nil {
+				t.Fatal(err)
+			}
+			gone, err := filepath.Glob(filepath.Join(dir, "segments-0", tc.glob))
+			if err != nil || len(gone) == 0 {
+				t.Fatal(gone, err)
+			}
+			for _, p := range gone {
+				if err := os.Remove(p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var found problems
+			if _, err := Run(t.Context(), Options{FS: vfs.OS(), Verify: true, Summary: true}, &found, dir); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range found.all {
+				if p.Severity == Damage && p.Text == tc.want {
+					return
+				}
+			}
+			t.Errorf("%q is not among %d problems: %+v", tc.want, len(found.all), found.all)
+		})
+	}
+}

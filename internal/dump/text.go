@@ -1,8 +1,8 @@
 package dump
 
 import (
-	"bytes"
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
