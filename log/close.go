@@ -88,6 +88,9 @@ func (l *Log) closeClean() error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
 	err := l.flushLocked(flushData)
+	if err == nil && l.f.owed {
+		err = fmt.Errorf("%w: what belongs beside its batches is not written", ErrReserve)
+	}
 	l.stop(fmt.Errorf("%w: %s", ErrClosed, l.path))
 	l.mu.Lock()
 	active, end := l.w.active, place{l.w.next, record.Position(l.w.active.Size()), l.w.active}
@@ -107,7 +110,7 @@ func (l *Log) closeClean() error {
 	}
 	if err == nil && !lost {
 		l.markMu.Lock()
-		l.mark.Segment, l.mark.Position, l.mark.Offset = end.seg.Base(), end.at, end.offset
+		l.mark.Segment, l.mark.Position, l.mark.Offset, l.mark.Cutting = end.seg.Base(), end.at, end.offset, false
 		l.mark.OffsetEntries, l.mark.TimeEntries, l.mark.NoProducers = int32(offsets), int32(times), len(producers) == 0
 		errs = append(errs, l.putMarkLocked())
 		l.markMu.Unlock()

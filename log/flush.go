@@ -85,7 +85,7 @@ func (l *Log) publishLocked(depth flushDepth) error {
 	}
 	job := l.takeJob(depth == flushMarked)
 	before := l.durable()
-	if !job.full && !job.newLog && !job.newNames && len(job.rolled) == 0 && before.offset == job.end.offset && before.seg == job.end.seg {
+	if !l.f.owed && !job.full && !job.newLog && !job.newNames && len(job.rolled) == 0 && before.offset == job.end.offset && before.seg == job.end.seg {
 		return nil
 	}
 	if invariant.Seeded(invariant.AckBeforeFsync) {
@@ -122,11 +122,24 @@ func (l *Log) settleLocked() error {
 			return l.dir.fail(fmt.Errorf("log: settling %s: %w", l.path, err))
 		}
 		l.dir.log.Warn("no room for the files beside a log", "log", l.path, "err", err)
-		l.mu.Lock() // the mark lags until they are written
+		l.f.owed, l.f.ended = true, append(l.f.ended, job.rolled...) // the mark lags until they are written
+		l.mu.Lock()
 		l.w.epochs.changed, l.w.producers.changed = true, true
 		l.mu.Unlock()
+	} else if job.full {
+		l.f.owed, l.f.ended = false, nil
 	}
 	l.makeSpare()
+	return nil
+}
+
+// settled is ErrReserve where something beside the batches could not be written yet.
+func (l *Log) settled() error {
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	if l.f.owed {
+		return fmt.Errorf("%w: %s: what belongs beside its batches is not written", ErrReserve, l.path)
+	}
 	return nil
 }
 
@@ -144,7 +157,7 @@ func (l *Log) takeJob(marked bool) flushJob {
 	l.ends.mu.Unlock()
 	job := flushJob{end: end, rolled: l.w.rolled, newNames: l.w.newNames, newLog: l.w.newLog, born: l.w.born, epoch: l.w.epochs.latest()}
 	job.shared = marked
-	job.full = marked || len(job.rolled) > 0 || l.f.unmarked >= l.dir.o.Settings.MarkBytes
+	job.full = marked || l.f.owed || len(job.rolled) > 0 || l.f.unmarked >= l.dir.o.Settings.MarkBytes
 	if l.w.epochs.changed {
 		job.epochs = slices.Clone(l.w.epochs.below(end.offset))
 		l.w.epochs.changed = len(job.epochs) < len(l.w.epochs.entries)
@@ -213,7 +226,7 @@ func (l *Log) publish(end place) {
 // settle writes what belongs beside durable batches: indexes of ended segments, producer state, the epoch checkpoint, and
 // then the mark.
 func (l *Log) settle(job *flushJob) error {
-	for _, r := range job.rolled {
+	for _, r := range slices.Concat(l.f.ended, job.rolled) {
 		if err := r.seg.Seal(); err != nil {
 			return err
 		}
@@ -290,7 +303,7 @@ func (l *Log) putMarkEntries(job *flushJob, offsets, times int) error {
 		l.mark.OffsetEntries, l.mark.TimeEntries = int32(offsets), int32(times)
 	}
 	l.mark.Segment, l.mark.Position, l.mark.Offset = job.end.seg.Base(), job.end.at, job.end.offset
-	l.mark.NoProducers = job.none
+	l.mark.NoProducers, l.mark.Cutting = job.none, false
 	l.mark.Epoch = job.epoch
 	l.f.dirty = true
 	return l.putMarkLocked()

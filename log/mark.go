@@ -52,6 +52,8 @@ type Mark struct {
 	NoProducers bool
 	// Unplaced says that Position is not known: it is where the batch at Offset begins, or the end.
 	Unplaced bool
+	// Cutting says that a truncation to here was about to happen: the file may be longer on the disk.
+	Cutting bool
 	// Gaps says that offsets may be missing between a segment's last batch and the next segment: the log was adopted from
 	// Kafka, or went on behind lost data. Otherwise segments follow each other without a gap.
 	Gaps bool
@@ -66,6 +68,7 @@ const (
 	flagNoProds  = 1 << 1
 	flagUnplaced = 1 << 2
 	flagGaps     = 1 << 3
+	flagCutting  = 1 << 4
 )
 
 // castagnoli is the CRC of all our formats.
@@ -84,7 +87,7 @@ func (m *Mark) Encode() (b [MarkBytes]byte) {
 	be.PutUint32(b[56:], uint32(m.OffsetEntries))
 	be.PutUint32(b[60:], uint32(m.TimeEntries))
 	be.PutUint64(b[64:], m.Counter)
-	be.PutUint32(b[72:], flagUsed|bit(m.NoProducers, flagNoProds)|bit(m.Unplaced, flagUnplaced)|bit(m.Gaps, flagGaps))
+	be.PutUint32(b[72:], flagUsed|bit(m.NoProducers, flagNoProds)|bit(m.Unplaced, flagUnplaced)|bit(m.Gaps, flagGaps)|bit(m.Cutting, flagCutting))
 	be.PutUint32(b[76:], m.EpochsCRC)
 	be.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
 	return b
@@ -116,7 +119,8 @@ func DecodeMark(b []byte) (m Mark, ok bool, err error) {
 	m.OffsetEntries, m.TimeEntries = int32(be.Uint32(b[56:])), int32(be.Uint32(b[60:]))
 	m.Counter = be.Uint64(b[64:])
 	flags := be.Uint32(b[72:])
-	m.NoProducers, m.Unplaced, m.Gaps = flags&flagNoProds != 0, flags&flagUnplaced != 0, flags&flagGaps != 0
+	m.NoProducers, m.Unplaced = flags&flagNoProds != 0, flags&flagUnplaced != 0
+	m.Gaps, m.Cutting = flags&flagGaps != 0, flags&flagCutting != 0
 	m.EpochsCRC = be.Uint32(b[76:])
 	return m, flags&flagUsed != 0, nil
 }

@@ -39,7 +39,7 @@ type recovery struct {
 // settled says that the last file ends where the mark says that all is durable: there is nothing to recover.
 func (r *recovery) settled() bool {
 	last := r.names.logs[len(r.names.logs)-1]
-	return r.marked && !r.mark.Unplaced && r.mark.Segment == last.base && int64(r.mark.Position) == last.size
+	return r.marked && !r.mark.Unplaced && !r.mark.Cutting && r.mark.Segment == last.base && int64(r.mark.Position) == last.size
 }
 
 // cleanFits says that the last file is as the mark says it was at the clean stop. A directory without a mark (Kafka's) is
@@ -153,7 +153,7 @@ func (r *recovery) first(o *segment.RecoverOptions, f logFile) error {
 		o.From, o.Next = r.mark.Position, r.mark.Offset
 		o.Offsets, o.Times = int(r.mark.OffsetEntries), int(r.mark.TimeEntries)
 		r.scannedFrom = r.mark.Offset
-	case r.marked && (r.mark.Position > 0 || r.mark.Offset > r.mark.LogStart): // the marked segment is gone
+	case r.marked && r.mark.Offset > r.mark.LogStart: // the marked segment is gone
 		o.From = math.MaxInt32 + 1
 		r.scannedFrom = r.mark.Offset
 		r.short = true
@@ -167,8 +167,12 @@ func (r *recovery) first(o *segment.RecoverOptions, f logFile) error {
 func (r *recovery) from(o *segment.RecoverOptions, f logFile, durable record.Offset) error {
 	sealed := segment.Sealed(r.l.dir.env, r.l.path, f.base, f.size)
 	p, err := sealed.PositionOf(durable)
+	end := durable
+	if err == nil && r.foreign {
+		end, err = sealed.EndBefore(record.Position(f.size))
+	}
 	<-sealed.Retire()
-	if err != nil {
+	if err != nil || end < durable { // a checkpoint older than a truncation says nothing
 		return err
 	}
 	o.From, o.Next = p, durable

@@ -82,6 +82,9 @@ func (l *Log) Retain(now time.Time) error {
 	if _, err := l.flush(); err != nil { // segments that ended are sealed, names and mark durable
 		return err
 	}
+	if err := l.settled(); err != nil { // producers and mark are still those of the old segments
+		return err
+	}
 	start := v.segments[n].Base()
 	if start > l.StartOffset() {
 		if err := l.moveStart(start); err != nil {

@@ -195,6 +195,7 @@ func (l *Log) lowerMark(p cutPlan, dropped []*segment.Segment) error {
 		l.mark.Epoch = l.w.epochs.at(p.end - 1)
 		l.mu.Unlock()
 	}
+	l.mark.Cutting = true
 	if err := l.putMarkLocked(); err != nil {
 		return err
 	}

@@ -236,7 +236,7 @@ func (s *Segment) FindTime(ts int64, from record.Offset, end record.Position, sh
 	defer s.release()
 	t := s.times.Lookup(max(ts, math.MinInt64+1) - 1) // the batch of the first entry with ts may not be the first that has it
 	offset := t.Offset
-	if t.Timestamp >= 0 && !s.ownIndex && s.checkTime(t) != nil {
+	if t.Timestamp < 0 || !s.ownIndex && s.checkTime(t) != nil {
 		offset = s.base
 	}
 	at, err := s.start(max(offset, from))

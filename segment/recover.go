@@ -3,6 +3,7 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path"
 
@@ -50,7 +51,7 @@ func openWritable(env *Env, dir string, base record.Offset, o Options) (*Segment
 // RecoverOptions say what is known of a segment before it is recovered.
 type RecoverOptions struct {
 	Options
-	// From is the mark: everything below was durable and is never cut.
+	// From is the mark: everything below was durable and is never cut. Above MaxInt32: the file is too short, whatever it has.
 	From record.Position
 	// Next is the smallest base offset a batch at From may have.
 	Next record.Offset
@@ -97,7 +98,9 @@ func Recover(env *Env, dir string, base record.Offset, o RecoverOptions) (*Segme
 
 func (s *Segment) recover(o *RecoverOptions) (Recovered, error) {
 	cached := invariant.Seeded(invariant.EndBeforeFsync) || o.Settled
-	s.bound = Bound{At: o.From, End: o.Next}
+	if o.From <= math.MaxInt32 {
+		s.bound = Bound{At: o.From, End: o.Next}
+	}
 	if !cached {
 		if err := s.file.SyncData(); err != nil {
 			return Recovered{}, err

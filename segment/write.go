@@ -302,6 +302,12 @@ func (s *Segment) Seal() error {
 }
 
 func (s *Segment) sealIndexes() error {
+	if err := s.offsets.Seal(); err != nil {
+		return err
+	}
+	if err := s.times.Seal(); err != nil {
+		return err
+	}
 	if s.offsets.Len() == 0 { // a sealed segment has all its files
 		if err := s.createOffsets(); err != nil {
 			return err
@@ -311,12 +317,6 @@ func (s *Segment) sealIndexes() error {
 		if err := s.createTimes(); err != nil {
 			return err
 		}
-	}
-	if err := s.offsets.Seal(); err != nil {
-		return err
-	}
-	if err := s.times.Seal(); err != nil {
-		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
