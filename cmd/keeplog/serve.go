@@ -95,7 +95,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 		logger.Info("configuration", "event", "config", "set", strings.Join(set, " "))
 	}
 	n, err := node.Open(ctx, node.Options{Config: cfg, Logger: logger, Fatal: a.fatal})
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		a.words("stopped while it was starting")
+		return nil
+	case err != nil:
 		return a.startError(cfg, err)
 	}
 	a.ready(cfg, n, time.Since(started))

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,5 +69,19 @@ func TestTheCommandsToTryWork(t *testing.T) {
 	}
 	if !strings.HasPrefix(try[0], "echo hello | bin/keeplog produce -b 127.0.0.1:") {
 		t.Errorf("%q names another program", try[0])
+	}
+}
+
+// A stop that is asked for while the broker starts is a clean stop, as one is later.
+func TestStopWhileStarting(t *testing.T) {
+	var words bytes.Buffer
+	a := &app{streams: streams{err: &words, getenv: func(string) string { return "" }}, now: time.Now}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errInterrupted)
+	if err := a.serve(ctx, serveFlags{dataDir: t.TempDir(), listen: []string{"127.0.0.1:0"}}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(words.String(), "\nstopped while it was starting\n") {
+		t.Errorf("%q", words.String())
 	}
 }
