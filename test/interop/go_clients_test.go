@@ -3,6 +3,7 @@ package interop
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,6 +74,11 @@ func TestEveryClientReadsFromATime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLibrdkafkaIsAmongThem says whether the Go module that carries librdkafka could be built here.
+func TestLibrdkafkaIsAmongThem(t *testing.T) {
+	need(t, "librdkafka", slices.ContainsFunc(goClients, func(c client) bool { return c.name == "librdkafka" }))
 }
 
 func franzWrite(t *testing.T, topic, codec string, ms []message) {

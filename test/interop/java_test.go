@@ -70,6 +70,10 @@ func wants(t *testing.T, what, out string, patterns ...string) {
 // TestKafkaTools runs Apache Kafka's own tools against the server.
 func TestKafkaTools(t *testing.T) {
 	need(t, "java", installed("java") && installed("mvn"))
+	if _, err := kafkaTools(); err != nil {
+		t.Log(err)
+		need(t, "java", false)
+	}
 	topic := fmt.Sprintf("kafka-tools-%d", time.Now().UnixNano())
 	server := []string{"--bootstrap-server", addr}
 	tool := func(stdin, class string, args ...string) string {
