@@ -20,6 +20,7 @@ type markSlot struct {
 	offset, logStart           record.Offset
 	offsetEntries, timeEntries int64
 	counter                    uint64
+	unplaced                   bool
 }
 
 type markKey struct {
@@ -28,7 +29,11 @@ type markKey struct {
 }
 
 // markTable are the marks of a data directory.
-type markTable struct{ slots map[markKey]markSlot }
+type markTable struct {
+	slots map[markKey]markSlot
+	// complete says that a partition without a slot is new: Kafka's checkpoints say nothing about it.
+	complete bool
+}
 
 func (t *markTable) find(id [16]byte, partition int32) *markSlot {
 	if t == nil || id == [16]byte{} {
@@ -68,17 +73,20 @@ func (d *Dump) readMarks(path string) *markTable {
 	}
 	var w window
 	w.reset(f, size)
-	if head, err := w.view(0, plog.MarkBytes); err != nil || errors.Is(plog.CheckMarksHeader(head), plog.ErrNewerVersion) {
+	head, err := w.view(0, plog.MarkBytes)
+	if err != nil || errors.Is(plog.CheckMarksHeader(head), plog.ErrNewerVersion) {
 		return t
 	}
+	t.complete = plog.CheckMarksHeader(head) == nil && size%plog.MarkBytes == 0
 	_ = eachMark(&w, func(at int64, m plog.Mark, used bool, err error) {
 		key := markKey{m.TopicID, m.Partition}
+		t.complete = t.complete && err == nil
 		if old, twice := t.slots[key]; err != nil || !used || twice && old.counter > m.Counter {
 			return
 		}
 		t.slots[key] = markSlot{
 			at: at, segment: m.Segment, position: m.Position, offset: m.Offset, logStart: m.LogStart, counter: m.Counter,
-			offsetEntries: int64(m.OffsetEntries), timeEntries: int64(m.TimeEntries),
+			offsetEntries: int64(m.OffsetEntries), timeEntries: int64(m.TimeEntries), unplaced: m.Unplaced,
 		}
 	})
 	return t
@@ -96,6 +104,8 @@ func (f *file) marks() {
 	case errors.Is(err, plog.ErrNewerVersion):
 		f.unsupported(0, plog.MarkBytes, "%v", err)
 		return
+	case len(head) == plog.MarkBytes && [plog.MarkBytes]byte(head) == [plog.MarkBytes]byte{}:
+		f.note(0, plog.MarkBytes, "the head is not written: not every partition has a slot yet, and those without fall back to recovery-point-offset-checkpoint")
 	case err != nil:
 		f.damage(0, plog.MarkBytes, "the head does not check; the slots are believed, they have checksums of their own")
 	}
@@ -106,9 +116,24 @@ func (f *file) marks() {
 		case used && (m.Partition < 0 || m.Segment < 0 || m.Offset < m.Segment || m.LogStart < 0 || m.Position < 0 || m.OffsetEntries < 0 || m.TimeEntries < 0):
 			f.damage(at, at+plog.MarkBytes, "slot %d is not plausible: segment %d, position %d, offset %d, log start %d", at/plog.MarkBytes, m.Segment, m.Position, m.Offset, m.LogStart)
 		case used:
-			f.entry("mark", Field{"topic_id", base64.RawURLEncoding.EncodeToString(m.TopicID[:])}, Field{"partition", m.Partition},
-				Field{"segment", m.Segment}, Field{"position", m.Position}, Field{"offset", m.Offset}, Field{"log_start", m.LogStart},
-				Field{"leader_epoch", m.Epoch}, Field{"offset_entries", m.OffsetEntries}, Field{"time_entries", m.TimeEntries}, Field{"no_producers", m.NoProducers})
+			fields := []Field{
+				{"topic_id", base64.RawURLEncoding.EncodeToString(m.TopicID[:])},
+				{"partition", m.Partition},
+				{"segment", m.Segment},
+				{"position", m.Position},
+				{"offset", m.Offset},
+				{"log_start", m.LogStart},
+				{"leader_epoch", m.Epoch},
+				{"offset_entries", m.OffsetEntries},
+				{"time_entries", m.TimeEntries},
+				{"no_producers", m.NoProducers},
+			}
+			for _, rare := range []Field{{"unplaced", m.Unplaced}, {"cutting", m.Cutting}, {"gaps", m.Gaps}} {
+				if rare.Value == true {
+					fields = append(fields, rare)
+				}
+			}
+			f.entry("mark", fields...)
 		}
 	})
 	if err != nil {

@@ -144,7 +144,7 @@ func (p *partition) all() {
 	if p.state == "" && len(p.bases) > 0 && p.slot == nil && p.data != nil && p.data.own && p.data.clean {
 		p.d.put(&Problem{
 			Severity: Damage, File: p.dir, Position: -1, End: -1, First: -1, Last: -1,
-			Text: "stopped cleanly, yet keeplog-marks has no slot for it; the server falls back to recovery-point-offset-checkpoint",
+			Text: "stopped cleanly, yet keeplog-marks has no slot for it",
 		})
 		p.d.total.Damage++
 	}
@@ -180,7 +180,7 @@ func (p *partition) withIndexes(log int, indexes []int) {
 	if p.outside(f.name) {
 		f.shown = false
 	}
-	p.segment(f, checks)
+	p.asOf(f.name).segment(f, checks)
 	f.finish()
 	for _, x := range files {
 		x.begin()
@@ -198,6 +198,16 @@ func (p *partition) withIndexes(log int, indexes []int) {
 		}
 		x.finish()
 	}
+}
+
+// asOf is the partition that a segment belongs to: one on its way out says nothing about the log.
+func (p *partition) asOf(n name) *partition {
+	if n.state == "" {
+		return p
+	}
+	alone := *p
+	alone.producers = map[record.ProducerID]follow{}
+	return &alone
 }
 
 // outside says that nothing of the segment lies between From and To, as far as the names tell.

@@ -28,8 +28,8 @@ var ErrRunning = errors.New("dump: a server is running on the data directory")
 // covers the same offsets, its bytes are kept in a file beside; what the server makes anew from the log is removed.
 //
 // Order, so that a power loss at any point leaves a directory that can be started: the clean stop marker goes first; bytes are kept before they
-// are replaced; indexes go before the segment whose positions they hold changes; a mark that holds a position in that segment is turned into an
-// offset (Kafka's recovery point) before, because a position would be wrong either before or after.
+// are replaced; indexes go before the segment whose positions they hold changes; a mark that holds a position in that segment loses it before and
+// keeps its offset, because a position would be wrong either before or after.
 type Repair struct {
 	fs       vfs.FS
 	dir      string // the data directory
@@ -289,10 +289,11 @@ func emptyBatch(first, last record.Offset, epoch record.Epoch) []byte {
 	return b
 }
 
-// loosen turns the mark of the partition into an offset, if it holds a position in this segment.
+// loosen takes the position out of the partition's mark, if it lies in this segment: it stays the offset that it is, and the server finds its
+// place again, in the old file and in the new one.
 func (r *Repair) loosen(log string) error {
 	dir := filepath.Dir(log)
-	topic, partition, _, ok := partitionName(dir)
+	_, partition, _, ok := partitionName(dir)
 	data := r.d.dataDirOf(r.dir)
 	if !ok || data == nil || data.marks == nil {
 		return nil
@@ -305,39 +306,22 @@ func (r *Repair) loosen(log string) error {
 	if slot == nil || slot.segment != parseName(log).base {
 		return nil
 	}
-	if err := r.point("recovery-point-offset-checkpoint", pointLine{topic, partition, slot.offset}); err != nil {
-		return err
-	}
-	if slot.logStart > 0 {
-		if err := r.point("log-start-offset-checkpoint", pointLine{topic, partition, slot.logStart}); err != nil {
-			return err
-		}
-	}
 	f, err := r.fs.OpenFile(filepath.Join(r.dir, plog.MarksFile), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(make([]byte, plog.MarkBytes), slot.at)
+	var b [plog.MarkBytes]byte
+	_, err = f.ReadAt(b[:], slot.at)
+	if err == nil {
+		var m plog.Mark
+		if m, _, err = plog.DecodeMark(b[:]); err == nil {
+			m.Unplaced, m.Position, m.OffsetEntries, m.TimeEntries = true, 0, 0, 0
+			b = m.Encode()
+			_, err = f.WriteAt(b[:], slot.at)
+		}
+	}
 	if err == nil {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
-}
-
-// point sets one line of an offset checkpoint.
-func (r *Repair) point(file string, p pointLine) error {
-	path := filepath.Join(r.dir, file)
-	lines, _ := checkpointLines(string(r.d.readSmall(path)))
-	kept := []pointLine{p}
-	for _, line := range lines {
-		if old, err := parsePoint(line); err == nil && (old.topic != p.topic || old.partition != p.partition) {
-			kept = append(kept, old)
-		}
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "0\n%d\n", len(kept))
-	for _, k := range kept {
-		fmt.Fprintf(&b, "%s %d %d\n", k.topic, k.partition, k.offset)
-	}
-	return r.replace(path, []byte(b.String()))
 }

@@ -34,6 +34,9 @@ func (t *dataDir) stable(topic string, partition int32, id [16]byte) (stable, *m
 	case slot != nil:
 		return stable{known: true, offset: slot.offset, own: true}, slot
 	}
+	if t.own && t.marks.complete {
+		point = 0
+	}
 	return stable{known: t.own || t.hasPoint, offset: point, own: t.own}, nil
 }
 
