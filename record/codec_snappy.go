@@ -105,7 +105,7 @@ func (s *stream) nextSnappy() ([]byte, error) {
 		if block, s.src, err = xerialBlock(s.src); err != nil {
 			return nil, err
 		}
-	} else if s.src == nil {
+	} else if s.src == nil { // the one block was taken
 		return nil, io.EOF
 	} else {
 		s.src = nil
@@ -155,44 +155,4 @@ func snappyDecode(dst, block []byte, end, limit int) ([]byte, error) {
 		return dst, err
 	}
 	return dst[:len(dst)+size], nil
-}
-
-// snappySteps are the sizes of the elements by their first byte; 0: a literal with its length in the bytes that follow.
-var snappySteps = func() (steps [256]uint8) {
-	for tag := range steps {
-		switch tag & 3 {
-		case 0:
-			if n := tag >> 2; n < 60 {
-				steps[tag] = uint8(n) + 2
-			}
-		default:
-			steps[tag] = [...]uint8{1: 2, 2: 3, 3: 5}[tag&3]
-		}
-	}
-	return steps
-}()
-
-// plainSnappy tells whether a block, without its size, keeps to the plain format. The decoder knows an extension, a short
-// copy from offset 0 as "the last offset again", that other readers lack. It goes from element to element, branching as
-// little as it can; elements that run past the end are left to the decoder.
-func plainSnappy(b []byte) bool {
-	const shortCopy, offsetBits = 1, 0xFFE0
-	extended := uint32(0)
-	for i := 0; i < len(b)-1; {
-		two := uint32(b[i]) | uint32(b[i+1])<<8
-		extended |= ((two&(offsetBits|3) ^ shortCopy) - 1) >> 31 // 1 where nothing differs
-		step := int(snappySteps[b[i]])
-		if step == 0 {
-			extra := int(b[i]>>2) - 59
-			if extra >= len(b)-i {
-				break
-			}
-			step = 2 + extra
-			for k := extra; k > 0; k-- {
-				step += int(b[i+k]) << (8 * (k - 1))
-			}
-		}
-		i += step
-	}
-	return extended == 0
 }

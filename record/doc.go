@@ -24,6 +24,7 @@
 // [Iterator] yields each [Record]; a [Builder] makes batches.
 //
 // Nothing here allocates by a length that it has only read: a length is compared with the bytes that are there first.
+// What a batch unpacks to is never held whole to check or rebuild it: memory follows what was sent.
 package record
 
 import "math"

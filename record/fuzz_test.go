@@ -17,10 +17,11 @@ func FuzzValidate(f *testing.F) {
 	addBatches(f)
 	o := options()
 	o.MaxUnpackedSize = 1 << 20
-	f.Fuzz(func(_ *testing.T, b []byte) {
+	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) >= HeaderSize {
 			Batch(b).updateCRC()
 		}
+		sameOutcome(t, b, o, "in windows and whole")
 		exercise(b, o)
 	})
 }

@@ -53,7 +53,7 @@ type outcome struct {
 
 func outcomeOf(r Result, err error) outcome {
 	o := outcome{Result: r, Kind: "valid"}
-	for _, kind := range []error{ErrTooLarge, ErrInvalidTimestamp, ErrInvalidRecord} {
+	for _, kind := range []error{ErrTooLarge, ErrInvalidTimestamp, ErrInvalidRecord, ErrCorrupt, ErrUnsupportedCodec} {
 		if errors.Is(err, kind) {
 			o.Kind = kind.Error()
 		}
@@ -429,7 +429,7 @@ func TestFarReferences(t *testing.T) {
 
 func TestValidateCompressedDoesNotAllocate(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	for name, b := range benched(t) {
+	for name, b := range benched(t, 1) {
 		o := options()
 		if n := testing.AllocsPerRun(20, func() {
 			if _, err := Validate(b, o); err != nil {

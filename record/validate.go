@@ -63,9 +63,10 @@ func (r Result) Apply(b Batch) {
 
 // Validate checks the records field of a produce request for one partition by Kafka's rules: exactly one intact batch
 // of magic 2, base offset 0, no control record, every record well formed. It changes nothing and does not allocate for
-// a valid batch, but to grow what Codecs reuses: a compressed batch goes through a window that is not above 256 KiB and 12
-// times its size (zstd batches that refer further back share one window of 8 MiB, and wait for it). Errors: ErrInvalidRecord, ErrInvalidTimestamp (both perhaps as [RecordErrors]),
-// ErrCorrupt, ErrTooLarge, ErrUnsupportedCodec.
+// a valid batch, but to grow what Codecs reuses. Compressed batches go through a window of at most 256 KiB and 12 bytes
+// for each of theirs, whatever they unpack to (a raw snappy block: all of it, at most 22); zstd batches that refer
+// further back take turns in one window of 8 MiB. The first violation ends the work. Errors: ErrInvalidRecord,
+// ErrInvalidTimestamp (both perhaps as [RecordErrors]), ErrCorrupt, ErrTooLarge, ErrUnsupportedCodec.
 func Validate(buf []byte, o *ValidateOptions) (Result, error) {
 	b, err := single(buf, o)
 	if err != nil {
