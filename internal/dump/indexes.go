@@ -215,7 +215,6 @@ type timeCheck struct {
 	entries
 	prevTime   int64
 	prevOffset record.Offset
-	late       record.Offset // offset of the entry before the last one
 }
 
 func (c *timeCheck) parse(b []byte) (int64, record.Offset) {
@@ -240,7 +239,6 @@ func (c *timeCheck) batch(p place) {
 		} else if ts != p.time || ts < p.maxTime {
 			c.wrong(ts, offset, "does not agree with the log, where the largest timestamp up to there is "+decimal(p.maxTime)+" and the batch has "+decimal(p.time))
 		} else {
-			c.late = c.prevOffset
 			c.prevTime, c.prevOffset = ts, offset
 		}
 		c.n++
@@ -264,9 +262,6 @@ func (c *timeCheck) ends(s *pass) {
 	c.used = c.n
 	if c.sealed() && s.maxTime >= 0 && !s.blind && (c.n == 0 || c.prevTime < s.maxTime) { // the active one gets its last entry when it is sealed
 		c.hold(!c.last, -1, -1, "the last entry does not reach the segment's largest timestamp "+decimal(s.maxTime))
-	}
-	if o := s.offsets; o != nil && c.sealed() && c.n > 1 && !s.blind && c.late > o.prevOffset && len(o.held) == 0 {
-		o.hold(true, -1, -1, "entries are missing at the end: the time index has one for offset "+decimal(int64(c.late))+", the last here is for "+decimal(int64(o.prevOffset)))
 	}
 	c.tail()
 }

@@ -253,7 +253,7 @@ func (p *partition) checks(f *file, indexes []int) (segmentChecks, []*file) {
 		case TypeIndex:
 			checks.offsets = &offsetCheck{entries: entriesOf(x, offsetEntrySize, offsets), prevPos: -1, prevOffset: -1}
 		case TypeTimeIndex:
-			checks.times = &timeCheck{entries: entriesOf(x, timeEntrySize, times), prevTime: -1, prevOffset: -1, late: -1}
+			checks.times = &timeCheck{entries: entriesOf(x, timeEntrySize, times), prevTime: -1, prevOffset: -1}
 		case TypeTxnIndex:
 			checks.aborted = &abortCheck{entries: entriesOf(x, abortEntrySize, -1), prevLast: -1, segment: f}
 		}
