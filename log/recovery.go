@@ -171,6 +171,11 @@ func (r *recovery) from(o *segment.RecoverOptions, f logFile, durable record.Off
 	if err == nil && r.foreign {
 		end, err = sealed.EndBefore(record.Position(f.size))
 	}
+	for _, d := range sealed.Damages() { // nothing sound follows it: where the durable part of it ends is not known, so none is cut
+		if !r.foreign && d.From <= p && p < d.To && d.Next == math.MaxInt64 {
+			p = d.To
+		}
+	}
 	<-sealed.Retire()
 	if err != nil || end < durable { // a checkpoint older than a truncation says nothing
 		return err

@@ -78,7 +78,8 @@ func (l *Log) TruncateTo(o record.Offset) error {
 		if at == record.Position(s.Size()) { // a gap at the end of the segment
 			end = o
 		}
-		return cutPlan{cuts: true, keep: i, at: at, end: min(max(end, s.Base()), o)}, nil
+		// the log start may be inside of a batch that goes: the end is not below it
+		return cutPlan{cuts: true, keep: i, at: at, end: max(min(max(end, s.Base()), o), l.StartOffset())}, nil
 	})
 }
 
