@@ -65,7 +65,7 @@ func (r *recovery) openSegments(clean bool) error {
 		if r.marked {
 			known = segment.Bound{At: r.mark.Position, End: r.mark.Offset}
 		}
-		active, next, err := segment.OpenClean(env, r.l.path, last.base, segmentOptions(c), known)
+		active, next, err := segment.OpenClean(env, r.l.path, last.base, segment.CleanOptions{Options: segmentOptions(c), Known: known})
 		if err != nil {
 			return err
 		}

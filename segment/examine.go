@@ -233,7 +233,7 @@ func (s *Segment) examineGap(g extent, to record.Position) error {
 	scan := func(from record.Position) *record.Scanner {
 		return record.NewScanner(s.file, record.ScanOptions{File: s.name(LogExt), Start: from, End: g.to, Buffer: *pooled, CRC: true})
 	}
-	sc, next, done := scan(g.from), s.base, g.from
+	sc, next, done := scan(g.from), s.nextAt(g.from), g.from
 	leap, leapAt := record.Offset(-1), record.Position(0) // before the last batch, if that left a gap in the offsets
 	var found []Damage
 	for done < min(to, g.to) {
@@ -265,8 +265,32 @@ func (s *Segment) examineGap(g extent, to record.Position) error {
 		done, leap = beyond, -1
 		sc = scan(done)
 	}
+	if leap >= 0 && done < record.Position(s.size.Load()) { // its successor was read before, or is to be read later
+		base, err := s.baseFrom(done)
+		if err != nil {
+			return err
+		}
+		if leap <= base && base < next {
+			found = append(found, s.damage1(leapAt, done, base, ErrDamaged))
+		}
+	}
 	s.addExamined(extent{g.from, done}, found)
 	return nil
+}
+
+// nextAt is the smallest base offset that a batch at a position may have, as far as what was read before it tells.
+func (s *Segment) nextAt(at record.Position) record.Offset {
+	next := s.base
+	if at == 0 {
+		return next
+	}
+	if e := s.offsets.LookupPosition(at - 1); s.isExamined(e.Position) {
+		_ = s.walk(e.Position, at, func(h header) bool {
+			next = max(next, h.next())
+			return true
+		})
+	}
+	return next
 }
 
 // baseFrom is the base offset of the first sound batch from the start of an examined range on; MaxInt64 where none follows.

@@ -11,14 +11,21 @@ import (
 	"github.com/keeplog/keeplog/record"
 )
 
+// CleanOptions say what is known of a segment that is opened after a clean stop.
+type CleanOptions struct {
+	Options
+	// Known bounds what may be in it.
+	Known Bound
+}
+
 // OpenClean opens the active segment after a clean stop: the log file is whole, the indexes are checked against it. next is
 // the offset after the last sound batch.
-func OpenClean(env *Env, dir string, base record.Offset, o Options, known Bound) (s *Segment, next record.Offset, err error) {
-	s, err = openWritable(env, dir, base, o)
+func OpenClean(env *Env, dir string, base record.Offset, o CleanOptions) (s *Segment, next record.Offset, err error) {
+	s, err = openWritable(env, dir, base, o.Options)
 	if err != nil {
 		return nil, 0, err
 	}
-	s.bound = known
+	s.bound = o.Known
 	if err = s.loadIndexes(); err != nil {
 		_ = s.file.Close()
 		return nil, 0, err

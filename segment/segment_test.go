@@ -201,7 +201,7 @@ func TestCleanStopAndOpen(t *testing.T) {
 	f.fill(s, 100)
 	must(t, s.SyncLog())
 	must(t, s.CloseClean())
-	s, next, err := OpenClean(f.env, f.dir, 100, f.options, Bound{})
+	s, next, err := OpenClean(f.env, f.dir, 100, CleanOptions{Options: f.options})
 	must(t, err)
 	if next != f.next {
 		t.Fatalf("next offset %d, want %d", next, f.next)
@@ -219,7 +219,7 @@ func TestCatalogue10_EmptySegmentsAreNormal(t *testing.T) {
 	s, err := Create(f.env, f.dir, 100, f.options) // onto the existing empty one
 	must(t, err)
 	must(t, s.CloseClean())
-	s, next, err := OpenClean(f.env, f.dir, 100, f.options, Bound{})
+	s, next, err := OpenClean(f.env, f.dir, 100, CleanOptions{Options: f.options})
 	must(t, err)
 	if next != 100 {
 		t.Fatal(next)
