@@ -12,7 +12,7 @@ const MaxDecompressedDefault = "2147483639"
 const (
 	noTier     = "there is no remote tier: all data is local"
 	noThrottle = "replication throttles are not applied yet"
-	noCluster = "it concerns a cluster of several brokers, and nodes run alone until clusters are served"
+	noCluster  = "it concerns a cluster of several brokers, and nodes run alone until clusters are served"
 )
 
 // topicKeys are the settings of a topic. Where Synonym is set, the broker key of that name gives the default.
