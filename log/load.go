@@ -31,7 +31,7 @@ func (l *Log) loadEpochs(r *recovery) error {
 	below := entries[:countBelow(entries, min(scanned, r.next))]
 	sum := crc32.Checksum(b, castagnoli)
 	if err == nil && (!r.marked || r.mark.EpochsCRC != sum) { // written after the mark, or damaged
-		err = l.epochsAgree(below)
+		err = l.epochsAgree(below, min(scanned, r.next))
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if !errors.Is(err, ErrBadFile) {
@@ -62,9 +62,9 @@ func (l *Log) loadEpochs(r *recovery) error {
 	return nil
 }
 
-// epochsAgree compares the lines of an epoch checkpoint with the batches at them and before them. Where there is no batch
-// any more nothing can be said.
-func (l *Log) epochsAgree(entries []EpochEntry) error {
+// epochsAgree compares the lines of an epoch checkpoint with the batches at them and before them, and the last one with the
+// last batch below end. Where there is no batch any more nothing can be said.
+func (l *Log) epochsAgree(entries []EpochEntry, end record.Offset) error {
 	start := max(l.StartOffset(), l.view.Load().segments[0].Base())
 	wrong := func(e EpochEntry, b record.Batch) error {
 		return fmt.Errorf("%w: epoch %d from %d, and the batch of %d to %d has %d", ErrBadFile, e.Epoch, e.Start, b.BaseOffset(), b.LastOffset(), b.PartitionLeaderEpoch())
@@ -90,7 +90,14 @@ func (l *Log) epochsAgree(entries []EpochEntry) error {
 			return wrong(e, b)
 		}
 	}
-	return nil
+	if end <= start {
+		return nil
+	}
+	b, err := l.batchAt(end - 1)
+	if err == nil && b != nil && b.BaseOffset() < end && b.PartitionLeaderEpoch() != before {
+		err = wrong(EpochEntry{before, end}, b)
+	}
+	return err
 }
 
 // batchAt is the header of the first batch that ends at or after an offset, nil where there is none.

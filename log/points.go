@@ -91,6 +91,23 @@ func (d *Dir) writePoints(logs []*Log) error {
 	return nil
 }
 
+// lower brings the recovery point of a partition below a truncation, durably: it must not outlive what it was about.
+func (d *Dir) lower(key TopicPartition, end record.Offset) error {
+	p := &d.points
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.recovery[key] <= end {
+		return nil
+	}
+	m := maps.Clone(p.recovery)
+	m[key] = end
+	if err := d.writeOffsets(RecoveryPointFile, m); err != nil {
+		return err
+	}
+	p.recovery = m
+	return nil
+}
+
 // forget takes what the checkpoints say of a deleted partition out of them, durably, before a new one of that name is made:
 // it would be taken for the new one's.
 func (d *Dir) forget(key TopicPartition) error {

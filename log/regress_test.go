@@ -650,3 +650,38 @@ func TestTruncateToAStartInsideABatch(t *testing.T) {
 	must(t, l.AdvanceStart(8))
 	must(t, l.Audit())
 }
+
+// No checksum covers a base offset: each flip of each batch's costs that batch alone, wherever reading begins.
+func TestEveryFlipOfABaseOffset(t *testing.T) {
+	r := newRig(t, vfs.NewCrash())
+	r.config.Segment.IndexInterval = 300
+	l := r.log(0)
+	for range 8 {
+		r.add(l, sent{count: 2, size: 30})
+	}
+	size := int(l.w.active.Size()) / 8
+	must(t, r.dir.Close())
+	for batch := range 8 {
+		for bit := range 12 {
+			for _, clean := range []bool{true, false} {
+				for first := range 8 {
+					q := &rig{t: t, fs: r.fs.(*vfs.CrashFS).ForkKilled(), codecs: r.codecs, settings: r.settings, config: r.config, now: r.now, model: map[string]*model{}}
+					b := q.file(logName(0, segment.LogExt))
+					b[batch*size+7-bit/8] ^= 1 << (bit % 8)
+					q.overwrite(logName(0, segment.LogExt), b)
+					if !clean {
+						q.remove(CleanFile)
+					}
+					q.open()
+					l := q.log(0)
+					for i := range 8 {
+						n := (first + i) % 8
+						if got := refused(t, l, record.Offset(2*n)); got != (n == batch) {
+							t.Fatalf("batch %d, bit %d, clean %v, read from %d: batch %d refused: %v, damages %v", batch, bit, clean, first, n, got, l.Damages())
+						}
+					}
+				}
+			}
+		}
+	}
+}

@@ -137,6 +137,9 @@ func (l *Log) applyCut(p cutPlan, kept, dropped []*segment.Segment) error {
 	for _, s := range dropped {
 		l.drain(s)
 	}
+	if err := l.dir.lower(l.key(), p.end); err != nil {
+		return err
+	}
 	if err := l.lowerMark(p, dropped); err != nil {
 		return err
 	}

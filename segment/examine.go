@@ -233,7 +233,8 @@ func (s *Segment) examineGap(g extent, to record.Position) error {
 	scan := func(from record.Position) *record.Scanner {
 		return record.NewScanner(s.file, record.ScanOptions{File: s.name(LogExt), Start: from, End: g.to, Buffer: *pooled, CRC: true})
 	}
-	sc, next, done := scan(g.from), s.nextAt(g.from), g.from
+	sc, done := scan(g.from), g.from
+	next, known := s.nextAt(g.from)
 	leap, leapAt := record.Offset(-1), record.Position(0) // before the last batch, if that left a gap in the offsets
 	var found []Damage
 	for done < min(to, g.to) {
@@ -244,9 +245,10 @@ func (s *Segment) examineGap(g extent, to record.Position) error {
 			next = leap
 		}
 		if ok && sc.Batch().BaseOffset() >= next && s.plausible(sc.Batch(), done) {
-			if leap = -1; sc.Batch().BaseOffset() > next {
+			if leap = -1; known && sc.Batch().BaseOffset() > next {
 				leap, leapAt = next, done
 			}
+			known = true
 			next, done = sc.Batch().NextOffset(), sc.Next()
 			continue
 		}
@@ -278,19 +280,20 @@ func (s *Segment) examineGap(g extent, to record.Position) error {
 	return nil
 }
 
-// nextAt is the smallest base offset that a batch at a position may have, as far as what was read before it tells.
-func (s *Segment) nextAt(at record.Position) record.Offset {
-	next := s.base
+// nextAt is the smallest base offset that a batch at a position may have, as far as what was read before it tells; known
+// says that the batch before it ends there.
+func (s *Segment) nextAt(at record.Position) (next record.Offset, known bool) {
 	if at == 0 {
-		return next
+		return s.base, true
 	}
+	next = s.base
 	if e := s.offsets.LookupPosition(at - 1); s.isExamined(e.Position) {
 		_ = s.walk(e.Position, at, func(h header) bool {
-			next = max(next, h.next())
+			next, known = max(next, h.next()), h.end() == at
 			return true
 		})
 	}
-	return next
+	return next, known
 }
 
 // baseFrom is the base offset of the first sound batch from the start of an examined range on; MaxInt64 where none follows.
