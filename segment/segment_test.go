@@ -446,3 +446,46 @@ func TestSealedSegmentsAreClosedBeyondTheLimit(t *testing.T) {
 		t.Fatal("retired segments are still counted")
 	}
 }
+
+// Every flip of every bit of a time index gives the right answer for every time.
+func TestFlippedTimeEntries(t *testing.T) {
+	f := newFixture(t, vfs.NewMem())
+	f.options.IndexInterval = 100
+	s := f.create()
+	var times []int64
+	for i := range 12 {
+		b := f.batch(1000+int64(i/4)*8, 150)
+		must(t, s.Append(b))
+		times = append(times, b.MaxTimestamp())
+		f.next += 3
+	}
+	must(t, s.Finish())
+	must(t, s.Seal())
+	size := s.Size()
+	<-s.Retire()
+	good := f.read(TimeExt)
+	for bit := range len(good) * 8 {
+		bad := append([]byte(nil), good...)
+		bad[bit/8] ^= 1 << (bit % 8)
+		f.patch(TimeExt, 0, bad)
+		s := Sealed(f.env, f.dir, 100, size)
+		for _, ts := range []int64{999, 1000, 1004, 1008, 1016} {
+			want, got := -1, -1
+			for i := range times {
+				if times[i] >= ts {
+					want = i
+					break
+				}
+			}
+			must(t, s.FindTime(ts, 100, record.Position(size), func(b Batch) bool {
+				got = int(int64(b.At) * 12 / size)
+				return false
+			}))
+			if got != want {
+				t.Fatalf("bit %d: time %d is in batch %d, want %d", bit, ts, got, want)
+			}
+		}
+		<-s.Retire()
+		f.patch(TimeExt, 0, good)
+	}
+}
