@@ -148,7 +148,7 @@ func (a *app) logger(cfg *config.Broker) *slog.Logger {
 	}
 	format := cfg.String("keeplog.log.format")
 	if format == "text" || format == "auto" && a.eTTY {
-		return slog.New(tint.NewHandler(a.err, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !a.colour()}))
+		return slog.New(tint.NewTextHandler(a.err, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !a.colour()}))
 	}
 	return slog.New(slog.NewJSONHandler(a.err, &slog.HandlerOptions{Level: level}))
 }
