@@ -156,6 +156,7 @@ func OpenDir(o DirOptions) (*Dir, error) {
 	}
 	d.brokerEpoch.Store(-1)
 	d.space.init(d)
+	d.env.Room = d.space.room
 	if err := d.load(); err != nil {
 		_ = lock.Close()
 		return nil, err
@@ -452,6 +453,15 @@ func (s *space) look(force bool) error {
 	s.low, s.err = false, nil
 	s.budget.Store(min(u.Free-reserve, lookBudget))
 	return nil
+}
+
+// room is how many bytes may be taken before the reserve is touched.
+func (s *space) room() int64 {
+	u, err := s.dir.fs.Usage(s.dir.path)
+	if err != nil {
+		return 0
+	}
+	return u.Free - Reserve(s.dir.o.Settings.Reserve, u)
 }
 
 // Reserve is how many bytes are kept free: configured, or for 0 the larger of 2 % and 256 MiB; at most an eighth of the

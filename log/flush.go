@@ -326,8 +326,14 @@ func (l *Log) writeProducers(offset record.Offset, all []Producer, snapshot bool
 	if l.f.windowAt == offset && len(l.f.windows) > 0 && !snapshot {
 		return nil
 	}
-	if err := replaceName(l.dir.fs, window.name(l.path), EncodeWindow(offset, all)); err != nil {
-		return err
+	newest := record.Offset(-1)
+	if n := len(l.f.windows); n > 0 {
+		newest = l.f.windows[n-1]
+	}
+	if offset >= newest { // after a full disk what is owed for older offsets is made up for: then there is a newer window
+		if err := replaceName(l.dir.fs, window.name(l.path), EncodeWindow(offset, all)); err != nil {
+			return err
+		}
 	}
 	if snapshot {
 		if err := replaceName(l.dir.fs, stateFile{offset, false}.name(l.path), EncodeSnapshot(all)); err != nil {
@@ -337,10 +343,10 @@ func (l *Log) writeProducers(offset record.Offset, all []Producer, snapshot bool
 	if err := l.dir.fs.SyncDir(l.path); err != nil {
 		return err
 	}
-	l.f.windowAt = offset
-	if n := len(l.f.windows); n == 0 || l.f.windows[n-1] != offset {
+	if offset > newest {
 		l.f.windows = append(l.f.windows, offset)
 	}
+	l.f.windowAt = max(offset, newest)
 	for len(l.f.windows) > 2 {
 		if err := removeFile(l.dir.fs, stateFile{l.f.windows[0], true}.name(l.path)); err != nil {
 			return err

@@ -571,6 +571,9 @@ func TestFullDiskIsMadeUpFor(t *testing.T) {
 		if l.f.owed || l.mark.Offset != 5 || l.mark.Epoch != 4 {
 			t.Errorf("%s: %+v", file, l.mark)
 		}
+		if n := len(l.f.windows); n == 0 || l.f.windows[n-1] != 5 || !strings.Contains(strings.Join(r.names("t-0"), " "), segment.FileName(5, WindowExt)) {
+			t.Errorf("%s: windows %v of %v", file, l.f.windows, r.names("t-0"))
+		}
 		must(t, r.dir.Close())
 		r.open()
 		l = r.log(0)

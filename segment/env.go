@@ -19,6 +19,9 @@ const (
 type Env struct {
 	FS     vfs.FS
 	Logger *slog.Logger
+	// Room is how many bytes may be taken before the disk's reserve is touched; nil means enough. Blocks are allocated ahead
+	// only in steps that are small beside it. It must be cheap: one system call.
+	Room func() int64
 
 	small, large sync.Pool
 

@@ -220,6 +220,9 @@ func (s *Segment) allocate(end int64) error {
 	s.w.allocated = max(s.w.allocated, s.size.Load())
 	limit := max(min(s.w.opts.MaxBytes/4, lastStep), 4<<10)
 	s.w.step = min(max(s.w.step, firstStep), limit)
+	if s.env.Room != nil && s.w.step > firstStep { // a small or nearly full disk is not eaten by what nobody has written yet
+		s.w.step = max(min(s.w.step, s.env.Room()/16), firstStep)
+	}
 	n := max(s.w.step, end-s.w.allocated)
 	if err := s.file.Allocate(s.w.allocated, n, true); err != nil {
 		if noAllocation(err) {
