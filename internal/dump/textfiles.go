@@ -238,13 +238,13 @@ func (f *file) properties() {
 	if n, err := strconv.ParseInt(values["node.id"], 10, 32); err != nil || n < 0 {
 		f.damage(-1, -1, "node.id is %.40q, not a number", values["node.id"])
 	}
-	for _, key := range [...]string{"cluster.id", "directory.id"} {
-		if v, ok := values[key]; ok {
-			if raw, err := base64.RawURLEncoding.DecodeString(v); key == "directory.id" && (err != nil || len(raw) != 16) || v == "" {
-				f.damage(-1, -1, "%s is %.60q, not 22 characters of base64url", key, v)
-			}
-		} else if key == "cluster.id" {
-			f.damage(-1, -1, "%s is missing", key)
+	// An empty cluster.id is a node that has not learnt it yet: a first start that was cut short.
+	if _, ok := values["cluster.id"]; !ok {
+		f.damage(-1, -1, "cluster.id is missing")
+	}
+	if v, ok := values["directory.id"]; ok {
+		if raw, err := base64.RawURLEncoding.DecodeString(v); err != nil || len(raw) != 16 {
+			f.damage(-1, -1, "directory.id is %.60q, not 22 characters of base64url", v)
 		}
 	}
 }

@@ -19,7 +19,9 @@ func (s *sent) next() record.Offset { return s.last + 1 }
 // model is what must be in a partition.
 type model struct {
 	origin  record.Offset // where the log once began
-	batches []sent        // from origin on, without a hole
+	batches []sent        // from origin on, without a hole but for gap
+	// gap is where the log went on after a truncation to a start that lies inside a batch: that batch went, the offsets did not.
+	gap record.Offset
 	// pending may or may not be in the log: they are being appended, or their append failed with the directory.
 	pending []sent
 	// cut is where a truncation under way cuts; −1 for none.
@@ -38,9 +40,9 @@ func newModel() model { return model{cut: -1, renewed: -1} }
 
 func (m *model) end() record.Offset {
 	if n := len(m.batches); n > 0 {
-		return m.batches[n-1].next()
+		return max(m.batches[n-1].next(), m.gap)
 	}
-	return m.origin
+	return max(m.origin, m.gap)
 }
 
 // promised is the smallest end after a power loss, or after a kill.
@@ -74,6 +76,13 @@ func (m *model) upTo(end record.Offset) (batches []sent, ok bool) {
 			return all[:i+1], true
 		}
 	}
+	if end > m.origin && (end == m.gap || end == m.cut) {
+		n := len(all)
+		for n > 0 && all[n-1].next() > end {
+			n--
+		}
+		return all[:n], true
+	}
 	return nil, false
 }
 
@@ -90,8 +99,8 @@ func (m *model) truncate(o record.Offset) {
 
 // known are the batches whose producers a log must know that starts at start.
 func (m *model) known(batches []sent, start record.Offset) []sent {
-	if !m.wasCut {
-		return batches
+	if !m.wasCut && m.floor > m.origin {
+		return batches // else its first file may be lost, and the log begin with the next
 	}
 	for len(batches) > 0 && batches[0].last < start {
 		batches = batches[1:]

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/keeplog/keeplog/internal/dump"
 	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/record"
-	"github.com/keeplog/keeplog/segment"
 	"github.com/keeplog/keeplog/vfs"
 )
 
@@ -255,6 +253,9 @@ func (r *reopened) after() error {
 		batches, _ := q.m.upTo(l.WrittenEnd())
 		q.m.batches, q.m.pending = slices.Clone(batches), nil
 		q.m.cut, q.m.renewed = -1, -1
+		if end := l.WrittenEnd(); q.m.end() < end {
+			q.m.gap = end
+		}
 		q.m.startMin, q.m.startMax = l.StartOffset(), l.StartOffset()
 		if err := resend(&q); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
@@ -338,9 +339,6 @@ func (f *findings) Put(i dump.Item) error {
 // audit reads all files as the check command does.
 func audit(fs vfs.FS) error {
 	var f findings
-	if strings.Contains(tree(fs, root), segment.DeletedExt) {
-		return nil // it takes segments on their way out for the log's
-	}
 	if _, err := dump.Run(context.Background(), dump.Options{FS: fs, Summary: true, Verify: true, Codecs: sharedCodecs}, &f, root); err != nil {
 		return err
 	}

@@ -301,13 +301,19 @@ func (w *world) truncate(p *part, n int) error {
 		to = p.m.batches[at-1].next()
 	}
 	to = max(to, p.m.startMin)
-	p.m.cut, p.m.wasCut = to, true
+	if p.m.cut < 0 || to < p.m.cut { // an earlier one may have failed half way
+		p.m.cut = to
+	}
+	p.m.wasCut = true
 	err := p.l.TruncateTo(to)
 	if err != nil {
 		return err
 	}
 	p.m.truncate(to)
 	p.m.cut = -1
+	if p.m.end() < to {
+		p.m.gap = to
+	}
 	if end := p.l.WrittenEnd(); end != p.m.end() {
 		return fmt.Errorf("%s: end %d after a truncation to %d", p, end, to)
 	}
