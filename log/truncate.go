@@ -40,8 +40,12 @@ func (l *Log) AdvanceStart(o record.Offset) error {
 // moveStart makes a new log start durable, then shows it.
 func (l *Log) moveStart(o record.Offset) error {
 	l.markMu.Lock()
-	l.mark.LogStart = max(l.mark.LogStart, o)
+	before := l.mark.LogStart
+	l.mark.LogStart = max(before, o)
 	err := l.putMarkLocked()
+	if err != nil { // no later mark may carry a start that was refused
+		l.mark.LogStart = before
+	}
 	l.markMu.Unlock()
 	if err == nil && !invariant.Seeded(invariant.LogStartBeforeDurable) {
 		err = l.dir.syncMarks()
