@@ -336,6 +336,30 @@ func (l *Log) open(n dirNames) error {
 	if !marked {
 		r.mark = Mark{Epoch: record.NoEpoch, Segment: first, Offset: first, Gaps: foreign}
 	}
+	err := l.raise(&r, start)
+	if err == nil && foreign { // the checkpoints do not count again
+		err = l.markNow()
+	}
+	if err != nil {
+		r.abandon()
+	}
+	return err
+}
+
+// abandon closes the segments of a log that did not open.
+func (r *recovery) abandon() {
+	all := r.segments
+	if v := r.l.view.Load(); v != nil {
+		all = append(all, v.segments...)
+	}
+	for _, s := range all {
+		<-s.Retire()
+	}
+}
+
+// raise opens the segments and loads what belongs to them.
+func (l *Log) raise(r *recovery, start record.Offset) error {
+	d, first, marked, mark := l.dir, r.names.logs[0].base, r.marked, r.mark
 	clean := d.clean && r.cleanFits()
 	if err := r.openSegments(clean); err != nil {
 		return err
@@ -346,25 +370,20 @@ func (l *Log) open(n dirNames) error {
 		start = max(start, first)
 	}
 	if r.next < start {
-		return l.restart(&r, max(start, r.mark.Offset))
+		return l.restart(r, max(start, r.mark.Offset))
 	}
-	l.adopt(&r, start)
-	if err := l.loadEpochs(&r); err != nil {
+	l.adopt(r, start)
+	if err := l.loadEpochs(r); err != nil {
 		return err
 	}
 	if err := l.dropStates(&r.names, l.w.next); err != nil {
 		return err
 	}
-	if err := l.loadProducers(&r); err != nil {
+	if err := l.loadProducers(r); err != nil {
 		return err
 	}
 	if !clean && !r.settled() {
-		if err := l.afterRecovery(&r); err != nil {
-			return err
-		}
-	}
-	if foreign { // the checkpoints do not count again
-		return l.markNow()
+		return l.afterRecovery(r)
 	}
 	return nil
 }

@@ -169,6 +169,9 @@ func (l *Log) applyCut(p cutPlan, kept, dropped []*segment.Segment) error {
 		err = l.dir.fs.SyncDir(l.path)
 	}
 	if err != nil {
+		if active != nil {
+			<-active.Retire()
+		}
 		return err
 	}
 	return l.resumeAfterCut(p, append(slices.Clone(kept), active))

@@ -27,11 +27,18 @@ func OpenClean(env *Env, dir string, base record.Offset, o CleanOptions) (s *Seg
 	}
 	s.bound = o.Known
 	if err = s.loadIndexes(); err != nil {
-		_ = s.file.Close()
+		s.drop()
 		return nil, 0, err
 	}
 	s.active, s.ready = true, true
 	return s, s.w.next, nil
+}
+
+// drop lets go of a segment that did not open: no mapping may outlive it, the next try makes the index files anew.
+func (s *Segment) drop() {
+	_ = s.offsets.Unload()
+	_ = s.times.Unload()
+	_ = s.file.Close()
 }
 
 // openWritable opens the log file for writing, with nothing examined and no index loaded.
@@ -94,9 +101,7 @@ func Recover(env *Env, dir string, base record.Offset, o RecoverOptions) (*Segme
 	}
 	r, err := s.recover(&o)
 	if err != nil {
-		_ = s.offsets.Unload()
-		_ = s.times.Unload()
-		_ = s.file.Close()
+		s.drop()
 		return nil, Recovered{}, err
 	}
 	s.checked, s.ready = true, true
@@ -324,7 +329,7 @@ func CutBack(env *Env, dir string, base record.Offset, o CutOptions) (*Segment, 
 		err = s.cutIndexes(o)
 	}
 	if err != nil {
-		_ = s.file.Close()
+		s.drop()
 		return nil, err
 	}
 	s.ready, s.checked = true, true
