@@ -1,0 +1,6 @@
+//go:build race
+
+package protocol
+
+// raceFactor is how much more the race detector makes of an allocation.
+const raceFactor = 3
