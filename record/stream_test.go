@@ -332,6 +332,9 @@ func bombs(tb testing.TB) map[string]Batch {
 
 // A check costs at most 32 times the batch, and what the set of codecs keeps: the first time too.
 func TestBombsAreChecked(t *testing.T) {
+	if raceDetector {
+		t.Skip("allocations are measured without the race detector")
+	}
 	const fixed = 1 << 20
 	for name, b := range bombs(t) {
 		for _, limit := range []int{128 << 20, 1 << 20} {
@@ -349,6 +352,9 @@ func TestBombsAreChecked(t *testing.T) {
 
 // Rebuilding costs that and the new batch, and ends once that is too large.
 func TestBombsAreRebuilt(t *testing.T) {
+	if raceDetector {
+		t.Skip("allocations are measured without the race detector")
+	}
 	const limit, fixed = 1 << 20, 1 << 20
 	for name, b := range bombs(t) {
 		o := options()
@@ -428,6 +434,9 @@ func TestFarReferences(t *testing.T) {
 }
 
 func TestValidateCompressedDoesNotAllocate(t *testing.T) {
+	if raceDetector {
+		t.Skip("allocations are measured without the race detector")
+	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for name, b := range benched(t, 1) {
 		o := options()
