@@ -61,7 +61,8 @@ type Dump struct {
 	err     error // of the sink or the context: the dump is over
 	data    map[string]*dataDir
 	raft    map[string]*inspection
-	topics  map[string][16]byte // ids by topic, from the metadata; nil when it is not known
+	topics  map[string][16]byte       // ids by topic, from the metadata; nil when it is not known
+	placed  map[[16]byte]*placedTopic // topics of the data directory that is read, by id; nil when it has no metadata log
 	// problems of Damage that Repair can mend, kept only for it
 	keep func(Problem)
 }

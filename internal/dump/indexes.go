@@ -2,6 +2,7 @@ package dump
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"github.com/keeplog/keeplog/record"
 )
@@ -87,6 +88,34 @@ func allZero(b []byte) bool {
 		}
 	}
 	return true
+}
+
+// behind are the entries that lie past the end of their segment: one problem for all of them.
+type behind struct {
+	promised    bool
+	count       int64
+	from        int64 // of the first one, in bytes
+	first, last string
+}
+
+func (x *behind) add(e *entries, promised bool, entry string) {
+	if x.count == 0 {
+		x.from, x.first = e.n*e.size, entry
+	}
+	x.count, x.last = x.count+1, entry
+	x.promised = x.promised || promised
+}
+
+// tell holds the problem; end says where the segment ends.
+func (x *behind) tell(e *entries, end string) {
+	switch x.count {
+	case 0:
+	case 1:
+		e.hold(x.promised, x.from, e.n*e.size, x.first+" "+end)
+	default:
+		verb, rest, _ := strings.Cut(end, "s past ")
+		e.hold(x.promised, x.from, e.n*e.size, decimal(x.count)+" entries, from "+x.first+" to "+x.last+", "+verb+" past "+rest)
+	}
 }
 
 func (e *entries) hold(promised bool, from, to int64, text string) {
@@ -184,7 +213,12 @@ func (c *offsetCheck) batch(p place) {
 
 func (c *offsetCheck) wrong(offset record.Offset, what string, pos int64) {
 	at := c.n * c.size
-	c.hold(c.promised(offset), at, at+c.size, "entry "+decimal(c.n)+" (offset "+decimal(int64(offset))+", pos "+decimal(pos)+") "+what)
+	c.hold(c.promised(offset), at, at+c.size, c.name(offset, pos)+" "+what)
+}
+
+// name is the next entry in words.
+func (c *offsetCheck) name(offset record.Offset, pos int64) string {
+	return "entry " + decimal(c.n) + " (offset " + decimal(int64(offset)) + ", pos " + decimal(pos) + ")"
 }
 
 // skip passes over entries that point into bytes that could not be read.
@@ -199,11 +233,13 @@ func (c *offsetCheck) skip(next int64) {
 }
 
 func (c *offsetCheck) ends(s *pass) {
+	var past behind
 	for b := c.peek(); b != nil; b = c.peek() {
 		offset, pos := c.parse(b)
-		c.wrong(offset, "points past the end of the log at "+decimal(s.d.win.size), pos)
+		past.add(&c.entries, c.promised(offset), c.name(offset, pos))
 		c.n++
 	}
+	past.tell(&c.entries, "points past the end of the log at "+decimal(s.d.win.size))
 	c.used = c.n
 	c.tail()
 }
@@ -247,18 +283,25 @@ func (c *timeCheck) batch(p place) {
 
 func (c *timeCheck) wrong(ts int64, offset record.Offset, what string) {
 	at := c.n * c.size
-	c.hold(c.promised(offset), at, at+c.size, "entry "+decimal(c.n)+" (timestamp "+decimal(ts)+", offset "+decimal(int64(offset))+") "+what)
+	c.hold(c.promised(offset), at, at+c.size, c.name(ts, offset)+" "+what)
+}
+
+// name is the next entry in words.
+func (c *timeCheck) name(ts int64, offset record.Offset) string {
+	return "entry " + decimal(c.n) + " (timestamp " + decimal(ts) + ", offset " + decimal(int64(offset)) + ")"
 }
 
 func (c *timeCheck) ends(s *pass) {
+	var past behind
 	for b := c.peek(); b != nil; b = c.peek() {
 		ts, offset := c.parse(b)
 		if !s.blind || offset > s.prev {
-			c.wrong(ts, offset, "lies past the end of the log at offset "+decimal(int64(s.prev)))
+			past.add(&c.entries, c.promised(offset), c.name(ts, offset))
 		}
 		c.prevTime = max(c.prevTime, ts)
 		c.n++
 	}
+	past.tell(&c.entries, "lies past the end of the log at offset "+decimal(int64(s.prev)))
 	c.used = c.n
 	if c.sealed() && s.maxTime >= 0 && !s.blind && (c.n == 0 || c.prevTime < s.maxTime) { // the active one gets its last entry when it is sealed
 		c.hold(!c.last, -1, -1, "the last entry does not reach the segment's largest timestamp "+decimal(s.maxTime))

@@ -37,8 +37,22 @@ func (d *Dump) closeRaft() {
 	}
 }
 
-// learnTopics takes the ids of the topics from the metadata log of a data directory.
+// placedTopic is what the metadata says about a topic.
+type placedTopic struct {
+	name string
+	// replicas are the brokers of each partition.
+	replicas [][]metadata.BrokerID
+}
+
+func (t *placedTopic) add(partitions []metadata.Partition) {
+	for i := range partitions {
+		t.replicas = append(t.replicas, partitions[i].Replicas)
+	}
+}
+
+// learnTopics takes the topics, their ids and where their partitions lie from the metadata log of a data directory.
 func (d *Dump) learnTopics(dir string) {
+	d.placed = nil
 	if _, err := d.o.FS.Stat(filepath.Join(dir, quorum.StoreFile)); err != nil {
 		return
 	}
@@ -46,14 +60,18 @@ func (d *Dump) learnTopics(dir string) {
 	if x.in == nil {
 		return
 	}
-	topics := map[string][16]byte{}
+	placed := map[[16]byte]*placedTopic{}
 	var index uint64
 	for _, s := range x.in.Snapshots {
 		if s.Image == nil {
 			continue
 		}
 		for t := range s.Image.Topics() {
-			topics[t.Name] = t.ID
+			topic := &placedTopic{name: t.Name}
+			for _, p := range t.Partitions {
+				topic.replicas = append(topic.replicas, p.Replicas)
+			}
+			placed[t.ID] = topic
 		}
 		index = s.Index
 		break
@@ -64,22 +82,39 @@ func (d *Dump) learnTopics(dir string) {
 		}
 		for _, g := range e.Command.Groups {
 			for _, r := range g.Records {
-				switch r := r.(type) {
-				case metadata.TopicCreated:
-					if _, there := topics[r.Name]; !there {
-						topics[r.Name] = r.ID
-					}
-				case metadata.TopicDeleted:
-					for name, id := range topics {
-						if id == r.ID {
-							delete(topics, name)
-						}
-					}
-				}
+				followPlacement(placed, r)
 			}
 		}
 	}
-	d.topics = topics
+	d.placed, d.topics = placed, map[string][16]byte{}
+	for id, t := range placed {
+		d.topics[t.name] = id
+	}
+}
+
+// followPlacement follows a record of the metadata log.
+func followPlacement(placed map[[16]byte]*placedTopic, r metadata.Record) {
+	switch r := r.(type) {
+	case metadata.TopicCreated:
+		for _, t := range placed {
+			if t.name == r.Name { // was refused
+				return
+			}
+		}
+		t := &placedTopic{name: r.Name}
+		t.add(r.Partitions)
+		placed[r.ID] = t
+	case metadata.PartitionsAdded:
+		if t := placed[r.TopicID]; t != nil && int(r.First) == len(t.replicas) {
+			t.add(r.Partitions)
+		}
+	case metadata.PartitionChanged:
+		if t := placed[r.TopicID]; t != nil && r.Assignment != nil && r.Partition >= 0 && int(r.Partition) < len(t.replicas) {
+			t.replicas[r.Partition] = r.Assignment.Replicas
+		}
+	case metadata.TopicDeleted:
+		delete(placed, r.ID)
+	}
 }
 
 // raft dumps the store of the metadata log or one of its snapshots.

@@ -99,6 +99,9 @@ func (d *Dump) directory(dir string) error {
 			d.plainFile(p)
 		}
 	}
+	if data != nil {
+		d.missingPartitions(dir, data)
+	}
 	if !known {
 		return fmt.Errorf("%s: no data directory and no partition's directory", dir)
 	}
