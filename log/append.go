@@ -334,7 +334,7 @@ func (l *Log) acceptGap() error {
 	l.dir.log.Error("durable data is missing: going on behind a gap", "log", l.path, "end", m.End, "next", end.offset)
 	l.markMu.Lock()
 	l.mark.Segment, l.mark.Position, l.mark.Offset, l.mark.Gaps = end.seg.Base(), end.at, end.offset, true
-	l.mark.Cutting = false
+	l.mark.Cutting, l.mark.Lost = false, l.mark.Lost.and(m.End, end.offset)
 	l.mark.OffsetEntries, l.mark.TimeEntries, l.mark.NoProducers, l.mark.Epoch = 0, 0, noProducers, epoch
 	err := l.putMarkLocked()
 	l.markMu.Unlock()

@@ -28,11 +28,11 @@ const MarkBytes = 128
 //	         │ "keeplogM"   │ version 1 │ zeros   │ CRC-32C │ the CRC covers the 124 bytes before it
 //	         │ 8            │ u32       │ 112     │ u32     │
 //	         └──────────────┴───────────┴─────────┴─────────┘
-//	slot n   ┌──────────┬───────────┬───────┬─────────┬──────────┬────────┬───────────┬───────────┬─────────┬───────┬────────┬───────┬─────────┐
-//	         │ topic id │ partition │ epoch │ segment │ position │ offset │ log start │ entries   │ counter │ flags │ epochs │ zeros │ CRC-32C │
-//	         │ 16       │ i32       │ i32   │ i64     │ i64      │ i64    │ i64       │ i32   i32 │ u64     │ u32   │ u32    │ 44    │ u32     │
-//	         └──────────┴───────────┴───────┴─────────┴──────────┴────────┴───────────┴───────────┴─────────┴───────┴────────┴───────┴─────────┘
-//	         0          16          20      24        32         40       48          56          64        72      76       80      124
+//	slot n   ┌──────────┬───────────┬───────┬─────────┬──────────┬────────┬───────────┬───────────┬─────────┬───────┬────────┬─────────────┬───────┬─────────┐
+//	         │ topic id │ partition │ epoch │ segment │ position │ offset │ log start │ entries   │ counter │ flags │ epochs │ lost        │ zeros │ CRC-32C │
+//	         │ 16       │ i32       │ i32   │ i64     │ i64      │ i64    │ i64       │ i32   i32 │ u64     │ u32   │ u32    │ i64 i64 i64 │ 20    │ u32     │
+//	         └──────────┴───────────┴───────┴─────────┴──────────┴────────┴───────────┴───────────┴─────────┴───────┴────────┴─────────────┴───────┴─────────┘
+//	         0          16          20      24        32         40       48          56          64        72      76       80            104     124
 type Mark struct {
 	TopicID   [16]byte
 	Partition int32
@@ -59,6 +59,8 @@ type Mark struct {
 	Gaps bool
 	// EpochsCRC is the CRC-32C of leader-epoch-checkpoint as it was written last, 0 for not known.
 	EpochsCRC uint32
+	// Lost are offsets whose records the disk has lost, and behind which the log went on.
+	Lost Lost
 }
 
 const (
@@ -89,6 +91,9 @@ func (m *Mark) Encode() (b [MarkBytes]byte) {
 	be.PutUint64(b[64:], m.Counter)
 	be.PutUint32(b[72:], flagUsed|bit(m.NoProducers, flagNoProds)|bit(m.Unplaced, flagUnplaced)|bit(m.Gaps, flagGaps)|bit(m.Cutting, flagCutting))
 	be.PutUint32(b[76:], m.EpochsCRC)
+	be.PutUint64(b[80:], uint64(m.Lost.From))
+	be.PutUint64(b[88:], uint64(m.Lost.To))
+	be.PutUint64(b[96:], uint64(m.Lost.Count))
 	be.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
 	return b
 }
@@ -122,6 +127,7 @@ func DecodeMark(b []byte) (m Mark, ok bool, err error) {
 	m.NoProducers, m.Unplaced = flags&flagNoProds != 0, flags&flagUnplaced != 0
 	m.Gaps, m.Cutting = flags&flagGaps != 0, flags&flagCutting != 0
 	m.EpochsCRC = be.Uint32(b[76:])
+	m.Lost = Lost{record.Offset(be.Uint64(b[80:])), record.Offset(be.Uint64(b[88:])), int64(be.Uint64(b[96:]))}
 	return m, flags&flagUsed != 0, nil
 }
 

@@ -122,6 +122,9 @@ func (d *Dir) OpenLog(id Identity, c Config) (*Log, error) {
 func (l *Log) openOrCreate() error {
 	entries, err := l.dir.fs.ReadDir(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
+		if mark, marked := l.dir.marks.get(markKey{l.id.TopicID, l.id.Partition}); marked {
+			return l.recreate(mark)
+		}
 		return l.create()
 	}
 	if err != nil {

@@ -133,6 +133,9 @@ func (f *file) marks() {
 					fields = append(fields, rare)
 				}
 			}
+			if m.Lost.Count > 0 {
+				fields = append(fields, Field{"lost_from", m.Lost.From}, Field{"lost_to", m.Lost.To}, Field{"lost", m.Lost.Count})
+			}
 			f.entry("mark", fields...)
 		}
 	})

@@ -208,6 +208,11 @@ func (r *Replicas) place(found map[log.Identity]*log.Dir, id log.Identity) *log.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	dir := found[id]
+	for _, d := range r.opts.Dirs {
+		if dir == nil && d.Marked(id) { // it was there, and its directory is gone
+			dir = d
+		}
+	}
 	if dir == nil {
 		for _, d := range r.opts.Dirs {
 			if d.Writable() == nil && (dir == nil || r.counts[d] < r.counts[dir]) {
