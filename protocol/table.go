@@ -21,13 +21,27 @@ const (
 	KeyOffsetForLeaderEpoch    int16 = 23
 	KeyDescribeConfigs         int16 = 32
 	KeyAlterConfigs            int16 = 33
+	KeyAlterReplicaLogDirs     int16 = 34
 	KeyDescribeLogDirs         int16 = 35
 	KeyCreatePartitions        int16 = 37
+	KeyElectLeaders            int16 = 43
 	KeyIncrementalAlterConfigs int16 = 44
+	KeyAlterReassignments      int16 = 45
+	KeyListReassignments       int16 = 46
+	KeyDescribeQuorum          int16 = 55
+	KeyAlterPartition          int16 = 56
+	KeyUpdateFeatures          int16 = 57
+	KeyEnvelope                int16 = 58
 	KeyDescribeCluster         int16 = 60
 	KeyDescribeProducers       int16 = 61
+	KeyBrokerRegistration      int16 = 62
+	KeyBrokerHeartbeat         int16 = 63
+	KeyUnregisterBroker        int16 = 64
+	KeyAllocateProducerIDs     int16 = 67
 	KeyListConfigResources     int16 = 74
 	KeyDescribeTopicPartitions int16 = 75
+	KeyAddRaftVoter            int16 = 80
+	KeyRemoveRaftVoter         int16 = 81
 )
 
 // API is one kind of request: which versions of it are served, and what its body looks like.
