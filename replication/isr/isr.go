@@ -37,6 +37,17 @@ var (
 	ErrOffline = errors.New("isr: the partition's log is offline")
 	// ErrOffsetNotAvailable says that a new leader's high watermark has not yet reached the start of its epoch.
 	ErrOffsetNotAvailable = errors.New("isr: high watermark is below the leader epoch's start")
+	// ErrNotReplica says that the broker that fetches is no replica of the partition.
+	ErrNotReplica = errors.New("isr: the broker is not a replica of this partition")
+	// ErrStaleReplica says that a fetch comes from an older incarnation of its broker than the one that is registered.
+	ErrStaleReplica = errors.New("isr: the replica's broker epoch is not the current one")
+	// ErrIneligible says that the controller refused an in-sync set because a member may not be in it.
+	ErrIneligible = errors.New("isr: a replica may not join the in-sync set")
+	// ErrSession says that the leader does not know a fetch session, or expects another epoch of it.
+	ErrSession = errors.New("isr: fetch session is not known")
+	// ErrBelowWatermark says that this replica's log leaves the leader's below the high watermark, which only an unclean
+	// election explains: nothing is cut, and the partition is offline here.
+	ErrBelowWatermark = errors.New("isr: refusing to truncate below the high watermark")
 	// ErrInvalidAcks says that acks is none of -1, 0 and 1.
 	ErrInvalidAcks = errors.New("isr: acks must be -1, 0 or 1")
 	// ErrTransactional says that the batch is transactional; transactions are not served.

@@ -111,8 +111,11 @@ func (p *Partition) prepare(r ProduceRequest) (log.Append, error) {
 	if p.log == nil {
 		return log.Append{}, fmt.Errorf("%w: %w", ErrOffline, p.openErr)
 	}
-	if r.Acks == -1 && !role.enough {
+	switch {
+	case r.Acks == -1 && !role.enough:
 		return log.Append{}, ErrNotEnoughReplicas
+	case r.Acks != -1 && !p.replicas.leased():
+		return log.Append{}, fmt.Errorf("%w: no word from the controller for too long", ErrNotLeader)
 	}
 	o := role.validations
 	o.Now, o.NoZstd = r.NowMs, r.NoZstd

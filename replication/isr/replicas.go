@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keeplog/keeplog/config"
@@ -25,6 +26,11 @@ type Options struct {
 	// SkipUnpack takes the records of compressed batches on trust.
 	SkipUnpack bool
 	Logger     *slog.Logger
+	// Changer and Cluster reach the controller and the other brokers; both nil on a node alone.
+	Changer Changer
+	Cluster Cluster
+	// Limits gives the settings of replication in force; nil is DefaultLimits.
+	Limits func() Limits
 }
 
 // Replicas is every partition that this broker holds.
@@ -35,6 +41,10 @@ type Replicas struct {
 	topics map[metadata.TopicID][]*Partition
 	counts map[*log.Dir]int
 	dead   bool
+
+	born        time.Time    // the zero of the cores' clocks
+	lease       atomic.Int64 // until when this broker may answer alone, after born; 0: there is no lease
+	brokerEpoch atomic.Int64
 
 	waitMu sync.Mutex // guards waits
 	waits  []*Partition
@@ -48,8 +58,11 @@ const expireEvery = 50 * time.Millisecond
 
 // New makes an empty set and starts the goroutine that watches over timeouts; Close ends it.
 func New(o Options) *Replicas {
+	if o.Limits == nil {
+		o.Limits = DefaultLimits
+	}
 	r := &Replicas{
-		opts: o, topics: map[metadata.TopicID][]*Partition{}, counts: map[*log.Dir]int{},
+		born: time.Now(), opts: o, topics: map[metadata.TopicID][]*Partition{}, counts: map[*log.Dir]int{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	r.done.Go(r.expireLoop)
