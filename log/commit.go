@@ -1,6 +1,9 @@
 package log
 
-import "sync"
+import (
+	"errors"
+	"sync"
+)
 
 // Committer makes logs durable. Dirty says that l has something to flush; it does not block on I/O and holds no lock while
 // it calls back. The implementation calls l.Flush soon; calls for one log follow each other.
@@ -138,12 +141,12 @@ func (s *Stepped) Step() (l *Log, ok bool, err error) {
 	return l, true, l.Flush()
 }
 
-// Run flushes all that wait, in order, and returns the first error.
+// Run flushes all that wait, in order, and returns the first error. A log that was deleted meanwhile is none.
 func (s *Stepped) Run() error {
 	var first error
 	for {
 		_, ok, err := s.Step()
-		if err != nil && first == nil {
+		if err != nil && first == nil && !errors.Is(err, ErrClosed) {
 			first = err
 		}
 		if !ok {

@@ -122,24 +122,14 @@ func (l *Log) settleLocked() error {
 			return l.dir.fail(fmt.Errorf("log: settling %s: %w", l.path, err))
 		}
 		l.dir.log.Warn("no room for the files beside a log", "log", l.path, "err", err)
-		l.f.owed, l.f.ended = true, append(l.f.ended, job.rolled...) // the mark lags until they are written
+		l.f.owed, l.f.refused, l.f.ended = true, job, append(l.f.ended, job.rolled...) // the mark lags until they are written
 		l.mu.Lock()
 		l.w.epochs.changed, l.w.producers.changed = true, true
 		l.mu.Unlock()
 	} else if job.full {
-		l.f.owed, l.f.ended = false, nil
+		l.f.owed, l.f.refused, l.f.ended = false, nil, nil
 	}
 	l.makeSpare()
-	return nil
-}
-
-// settled is ErrReserve where something beside the batches could not be written yet.
-func (l *Log) settled() error {
-	l.flushMu.Lock()
-	defer l.flushMu.Unlock()
-	if l.f.owed {
-		return fmt.Errorf("%w: %s: what belongs beside its batches is not written", ErrReserve, l.path)
-	}
 	return nil
 }
 

@@ -85,10 +85,11 @@ type flusher struct {
 	windowAt record.Offset
 	windows  []record.Offset // offsets of the window files, the newest last
 	dirty    bool            // the mark's slot is not durable
-	// owed says that the disk was full when a flush was to be settled, and ended are the segments that are not sealed since:
-	// the next flush makes up for it, and until then nothing is deleted.
-	owed  bool
-	ended []rolled
+	// owed says that the disk was full when a flush was to be settled, refused is that flush, and ended are the segments that
+	// are not sealed since: the next flush makes up for it.
+	owed    bool
+	refused *flushJob
+	ended   []rolled
 	// unsettled is the flush whose end is published, and whose epochs, indexes, producers and mark are not written.
 	unsettled *flushJob
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/keeplog/keeplog/config"
@@ -79,10 +80,9 @@ func (l *Log) Retain(now time.Time) error {
 			return nil
 		}
 	}
-	if _, err := l.flush(); err != nil { // segments that ended are sealed, names and mark durable
-		return err
-	}
-	if err := l.settled(); err != nil { // producers and mark are still those of the old segments
+	err = l.markNow() // the producers of what goes are in a window, names and mark durable
+	l.notify()
+	if err != nil {
 		return err
 	}
 	start := v.segments[n].Base()
@@ -91,7 +91,61 @@ func (l *Log) Retain(now time.Time) error {
 			return err
 		}
 	}
+	if err := l.keepProducers(v.segments[:n]); err != nil {
+		return err
+	}
 	return l.takeOut(v.segments[:n], l.StartOffset())
+}
+
+// keepProducers does, where the disk was too full for what belongs beside the batches, the part of it that segments must not
+// go without: only they and a window file know their producers. Where there is no room for that file either, files that can
+// be made again, or that go anyway, make it.
+func (l *Log) keepProducers(old []*segment.Segment) error {
+	l.flushMu.Lock()
+	defer l.flushMu.Unlock()
+	job := l.f.refused
+	if job == nil || !job.changed || job.none {
+		return nil
+	}
+	err := l.writeProducers(job.end.offset, job.producers, false)
+	if isNoSpace(err) {
+		if err = l.makeRoom(old); err == nil {
+			err = l.writeProducers(job.end.offset, job.producers, false)
+		}
+	}
+	if err != nil {
+		return l.failed(fmt.Errorf("log: %s: what its oldest segments know of producers cannot be kept: %w", l.path, err))
+	}
+	return nil
+}
+
+// makeRoom removes the indexes of segments below the log start, which are about to go, all snapshots, all windows but the
+// newest, and the file that waits to be the next segment.
+func (l *Log) makeRoom(old []*segment.Segment) error {
+	l.dir.log.Warn("making room on a full disk", "log", l.path)
+	l.f.ended = slices.DeleteFunc(l.f.ended, func(r rolled) bool { return slices.Contains(old, r.seg) }) // sealing wants the indexes
+	var gone []string
+	for _, s := range old {
+		for _, ext := range []string{segment.IndexExt, segment.TimeExt} {
+			gone = append(gone, segment.FileName(s.Base(), ext))
+		}
+	}
+	for _, s := range l.view.Load().segments {
+		gone = append(gone, segment.FileName(s.Base(), SnapshotExt))
+	}
+	for len(l.f.windows) > 1 {
+		gone = append(gone, segment.FileName(l.f.windows[0], WindowExt))
+		l.f.windows = l.f.windows[1:]
+	}
+	l.mu.Lock()
+	l.w.spare = false
+	l.mu.Unlock()
+	for _, name := range append(gone, SpareFile) {
+		if err := removeFile(l.dir.fs, path.Join(l.path, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *Log) countExpired(v *view, now time.Time) (int, error) {
@@ -145,7 +199,12 @@ func (l *Log) takeOut(old []*segment.Segment, start record.Offset) error {
 	l.view.Store(&view{segments: v.segments[len(old):]})
 	l.w.epochs.truncateStart(start)
 	l.mu.Unlock()
+	l.f.ended = slices.DeleteFunc(l.f.ended, func(r rolled) bool { return slices.Contains(old, r.seg) })
 	l.notify()
+	delay := l.config.Load().FileDeleteDelay
+	if l.f.owed || errors.Is(l.dir.Writable(), ErrReserve) {
+		delay = 0 // the room is needed now
+	}
 	var errs []error
 	for _, s := range old {
 		s.Retire()
@@ -154,7 +213,7 @@ func (l *Log) takeOut(old []*segment.Segment, start record.Offset) error {
 			continue
 		}
 		errs = append(errs, removeFile(l.dir.fs, path.Join(l.path, segment.FileName(s.Base(), SnapshotExt))))
-		l.dir.discard(s, l.config.Load().FileDeleteDelay)
+		l.dir.discard(s, delay)
 	}
 	l.dir.log.Info("segments are deleted", "log", l.path, "count", len(old), "start", start)
 	return errors.Join(errs...)

@@ -282,6 +282,10 @@ func (s *pass) ends() {
 	if mark.offset == everything && mark.hasEnd {
 		mark.offset = mark.end
 	}
+	slot := s.p.slot // a mark at the very end of the file, with a larger offset, is of a log that went on behind a gap
+	if slot != nil && !slot.unplaced && slot.segment == f.name.base && int64(slot.position) == f.size {
+		return
+	}
 	if mark.known && mark.offset != everything && s.prev+1 < mark.offset {
 		f.report(Problem{
 			Severity: Damage, Position: s.d.win.size, End: -1, First: s.prev + 1, Last: mark.offset - 1,

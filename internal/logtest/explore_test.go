@@ -247,7 +247,7 @@ func (x *explorer) judge(w *world, disk *vfs.CrashFS, a attempt) error {
 	if err != nil {
 		return err
 	}
-	if x.one(x.auditOf) && !w.anyDeleted() { // it takes the checkpoints of a deleted partition for its successor's
+	if x.one(x.auditOf) && !w.anyDeleted() { // what is left of a deleted partition is not mended by an opening
 		if err := audit(disk); err != nil {
 			return err
 		}
@@ -270,7 +270,7 @@ func (x *explorer) judge(w *world, disk *vfs.CrashFS, a attempt) error {
 }
 
 func (w *world) anyDeleted() bool {
-	return slices.ContainsFunc(w.parts, func(p *part) bool { return p.state == deleted })
+	return slices.ContainsFunc(w.parts, func(p *part) bool { return p.state >= deleting })
 }
 
 // published are the promises of a recovery.
