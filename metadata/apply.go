@@ -28,6 +28,7 @@ const (
 	RefusedStarted        Refusal = 10
 	RefusedExhausted      Refusal = 11
 	RefusedInvalid        Refusal = 12
+	RefusedMember         Refusal = 13
 )
 
 // The errors of refused records.
@@ -60,7 +61,7 @@ var (
 
 var refusals = [...]error{
 	nil, ErrStaleSession, ErrStaleTerm, ErrUnknownKind, ErrExists, ErrUnknownTopic, ErrUnknownPartition, ErrStalePartitionEpoch,
-	ErrStaleBrokerEpoch, ErrUnknownBroker, ErrStarted, ErrExhausted, ErrInvalidRecord,
+	ErrStaleBrokerEpoch, ErrUnknownBroker, ErrStarted, ErrExhausted, ErrInvalidRecord, ErrNoMember,
 }
 
 // Err is the refusal as an error, nil when the record was accepted.
@@ -88,6 +89,8 @@ type Outcome struct {
 	Results [][]Result
 	// Ignored are the kinds of the records that this version does not know: worth an alarm.
 	Ignored []Kind
+	// Checkpoints are those that the command carried.
+	Checkpoints []ChainCheckpoint
 }
 
 // Apply makes the next image from a committed entry. It is deterministic and knows every input: records that do not fit are
@@ -127,19 +130,20 @@ func nextChain(prev [32]byte, e Entry) [32]byte {
 // draft is an image that is being made: its own until it is handed out. What the map of a kind holds is how the thing was
 // before, nil when it was not there.
 type draft struct {
-	img     *Image
-	topics  map[TopicID]*Topic
-	brokers map[BrokerID]*Broker
-	configs map[Resource]map[string]string
-	cluster bool
-	from    uint64
-	ignored []Kind
+	img, before *Image
+	topics      map[TopicID]*Topic
+	brokers     map[BrokerID]*Broker
+	configs     map[Resource]map[string]string
+	cluster     bool
+	from        uint64
+	ignored     []Kind
+	checkpoints []ChainCheckpoint
 }
 
 func newDraft(img *Image) *draft {
 	next := *img
 	return &draft{
-		img: &next, from: img.index,
+		img: &next, before: img, from: img.index,
 		topics: map[TopicID]*Topic{}, brokers: map[BrokerID]*Broker{}, configs: map[Resource]map[string]string{},
 	}
 }
@@ -164,7 +168,7 @@ func (d *draft) command(c *Command) (Outcome, error) {
 		state := &laneState{epoch: s.Epoch, sequence: s.Sequence, index: d.img.index, results: appendResults(nil, results)}
 		d.img.lanes = d.img.lanes.put(key, state)
 	}
-	return Outcome{Index: d.img.index, Results: results, Ignored: d.ignored}, nil
+	return Outcome{Index: d.img.index, Results: results, Ignored: d.ignored, Checkpoints: d.checkpoints}, nil
 }
 
 func refuseAll(groups []Group, why Refusal) [][]Result {
@@ -210,6 +214,11 @@ func (d *draft) record(rec Record) Result {
 		return d.configChanged(r)
 	case ProducerIDsGranted:
 		return d.producerIDsGranted(r)
+	case MemberChanged:
+		return d.memberChanged(r)
+	case ChainCheckpoint:
+		d.checkpoints = append(d.checkpoints, r)
+		return Result{}
 	}
 	d.ignored = append(d.ignored, rec.Kind())
 	d.img.ignored++

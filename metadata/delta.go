@@ -11,7 +11,7 @@ import (
 type Delta struct {
 	// From and To are the indexes of the two images.
 	From, To uint64
-	// Cluster is true when the cluster id, the voters or a feature changed.
+	// Cluster is true when the cluster id, a member or a feature changed.
 	Cluster bool
 	// Topics has deleted topics first, then the others, each part by name and id. A topic that was deleted and made again
 	// is there twice, with two ids.
@@ -65,7 +65,7 @@ func (c TopicChange) Partitions() []int32 {
 }
 
 func (d *draft) delta() Delta {
-	delta := Delta{From: d.from, To: d.img.index, Cluster: d.cluster}
+	delta := Delta{From: d.from, To: d.img.index, Cluster: d.cluster || !sameMembers(d.before, d.img)}
 	for id, before := range d.topics {
 		if after, _ := d.img.ids.get(id); !sameTopic(before, after) {
 			delta.Topics = append(delta.Topics, TopicChange{before, after})
@@ -89,7 +89,7 @@ func (d *draft) delta() Delta {
 func Diff(from, to *Image) Delta {
 	d := newDraft(to)
 	d.from = from.index
-	d.cluster = from.clusterID != to.clusterID || !slices.Equal(from.voters, to.voters) ||
+	d.cluster = from.clusterID != to.clusterID || !slices.Equal(from.voters, to.voters) || !sameMembers(from, to) ||
 		!maps.Equal(maps.Collect(from.Features()), maps.Collect(to.Features()))
 	for id, t := range from.ids.all() {
 		if now, ok := to.ids.get(id); !ok || !sameTopic(t, now) {

@@ -219,6 +219,8 @@ var decoders = map[Kind]func(*reader) Record{
 		return PartitionsAdded{TopicID: r.id(), First: r.int32(), Partitions: readPartitions(r)}
 	},
 	KindPartitionChanged: func(r *reader) Record { return readPartitionChanged(r) },
+	KindMemberChanged:    func(r *reader) Record { return MemberChanged(readMember(r)) },
+	KindChainCheckpoint:  func(r *reader) Record { return readChainCheckpoint(r) },
 	KindConfigChanged: func(r *reader) Record {
 		return ConfigChanged{Resource: Resource{ResourceKind(r.byte()), r.text()}, Settings: readSettings(r)}
 	},

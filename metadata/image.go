@@ -20,6 +20,7 @@ type Image struct {
 	configs     tree[Resource, map[string]string]
 	producerID  int64
 	lanes       tree[laneKey, *laneState]
+	members     tree[BrokerID, *Member]
 	ignored     uint64
 }
 
@@ -28,6 +29,18 @@ type Topic struct {
 	Name       string
 	ID         TopicID
 	Partitions []*Partition
+}
+
+// ReplicationFactor is the number of replicas from which defaults follow: the fewest that a partition has, those that a
+// reassignment is still bringing in not counted.
+func (t *Topic) ReplicationFactor() int {
+	n := 0
+	for i, p := range t.Partitions {
+		if settled := len(p.Replicas) - len(p.Adding); i == 0 || settled < n {
+			n = settled
+		}
+	}
+	return max(1, n)
 }
 
 // Partition is what the cluster has agreed on about one partition.
@@ -97,6 +110,7 @@ func New() *Image {
 		brokers:  newTree[BrokerID, *Broker](cmp.Compare[BrokerID]),
 		configs:  newTree[Resource, map[string]string](compareResources),
 		lanes:    newTree[laneKey, *laneState](compareLanes),
+		members:  newTree[BrokerID, *Member](cmp.Compare[BrokerID]),
 	}
 }
 

@@ -44,6 +44,8 @@ func all() []Record {
 		PartitionChanged{TopicID: TopicID{1}, ISR: new([]BrokerID(nil)), Unclean: new(false)},
 		ConfigChanged{Resource: Resource{ResourceGroup, "g"}, Settings: []Setting{{"k", new("")}, {"l", nil}}},
 		ProducerIDsGranted{Broker: 1, Epoch: 5, Count: 1000},
+		MemberChanged{ID: 2, Directory: DirectoryID{7}, Controller: Endpoint{Name: "C", Host: "h", Port: 1}, Voter: true, Removed: true},
+		ChainCheckpoint{Index: 77, Hash: [32]byte{1, 2, 3}},
 		Unknown{Number: 999, Body: []byte{1, 2, 3}},
 	}
 }
@@ -173,7 +175,9 @@ func random(r *rand.Rand, img *Image) Record {
 		}
 		return p
 	}
-	switch r.IntN(10) {
+	switch r.IntN(12) {
+	case 10, 11:
+		return MemberChanged{ID: broker, Directory: DirectoryID{byte(r.IntN(2)) + 1}, Voter: r.IntN(2) == 0, Removed: r.IntN(3) == 0}
 	case 0:
 		return BrokerRegistered{ID: broker, Incarnation: [16]byte{byte(r.IntN(3))}}
 	case 1:

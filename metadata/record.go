@@ -16,6 +16,8 @@ const (
 	KindPartitionChanged   Kind = 9
 	KindConfigChanged      Kind = 10
 	KindProducerIDsGranted Kind = 11
+	KindMemberChanged      Kind = 12
+	KindChainCheckpoint    Kind = 13
 )
 
 // Record is one fact. Records are values: what they hold must not change once they are proposed.
@@ -170,6 +172,7 @@ func (k Kind) String() string {
 		KindBrokerFenced: "broker fenced", KindBrokerRemoved: "broker removed", KindTopicCreated: "topic created",
 		KindTopicDeleted: "topic deleted", KindPartitionsAdded: "partitions added", KindPartitionChanged: "partition changed",
 		KindConfigChanged: "config changed", KindProducerIDsGranted: "producer ids granted",
+		KindMemberChanged: "member changed", KindChainCheckpoint: "chain checkpoint",
 	}
 	if n, ok := names[k]; ok {
 		return n

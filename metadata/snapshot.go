@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	snapshotMagic   = "KLIMAGE\n"
-	snapshotVersion = 1
+	snapshotMagic = "KLIMAGE\n"
+	// snapshotVersion 2 has members; an image without them is written as version 1.
+	snapshotVersion = 2
 	// maxFrame bounds one frame: a topic of 100,000 partitions with three replicas is about 10 MB.
 	maxFrame = 64 << 20
 )
@@ -27,6 +28,7 @@ const (
 	frameTopic   = 4
 	frameConfig  = 5
 	frameLane    = 6
+	frameMember  = 7
 	frameEnd     = 0
 )
 
@@ -38,12 +40,16 @@ const (
 //	└────────────┴─────────┴────────┴────────┴─────┴───────┴───────────────┘
 //	                                                         over all before
 //	frame:  ┌──────┬──────────────────┬───────┐   head: index term chain cluster-id voters producer-id ignored
-//	        │ kind │ length (varint)  │ bytes │   then features, brokers, topics, settings, lanes, each in order
+//	        │ kind │ length (varint)  │ bytes │   then features, brokers, topics, settings, lanes, members, each in order
 //	        └──────┴──────────────────┴───────┘
 func (m *Image) WriteSnapshot(to io.Writer) error {
 	w := &frameWriter{w: bufio.NewWriterSize(to, 64<<10), crc: crc32.New(castagnoli)}
 	w.put([]byte(snapshotMagic))
-	w.put([]byte{snapshotVersion})
+	version := byte(1)
+	if m.members.len() > 0 {
+		version = snapshotVersion
+	}
+	w.put([]byte{version})
 	w.frame(frameHead, m.appendHead(nil))
 	var b []byte
 	for name, level := range m.features.all() {
@@ -64,6 +70,10 @@ func (m *Image) WriteSnapshot(to io.Writer) error {
 	for key, l := range m.lanes.all() {
 		b = appendLane(b[:0], key, l)
 		w.frame(frameLane, b)
+	}
+	for _, x := range m.members.all() {
+		b = x.append(b[:0])
+		w.frame(frameMember, b)
 	}
 	w.frame(frameEnd, nil)
 	w.put(w.crc.Sum(nil))
@@ -286,6 +296,9 @@ func (m *Image) readFrame(kind byte, body []byte) error {
 		key := laneKey{r.int32(), Lane(r.byte())}
 		l := &laneState{epoch: r.int(), sequence: r.uint(), index: r.uint(), results: []byte(r.text())}
 		m.lanes = m.lanes.put(key, l)
+	case frameMember:
+		x := readMember(r)
+		m.members = m.members.put(x.ID, &x)
 	default:
 		return fmt.Errorf("%w: unknown frame", ErrCorrupt)
 	}
