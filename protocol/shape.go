@@ -24,6 +24,9 @@ func optStr() field { return str().orNull(0).indirect() }
 
 func records() field { return field{kind: blob, max: never} }
 
+// blobs is a field of bytes that may not be null.
+func blobs() field { return field{kind: blob, max: never, nullable: never} }
+
 // each is an array of structs that kmsg decodes into values of type T.
 func each[T any](items ...field) field {
 	return field{kind: array, max: never, nullable: never, cost: int(reflect.TypeFor[T]().Size()), items: items}
@@ -74,13 +77,33 @@ func Served() []API {
 		{Key: KeyOffsetForLeaderEpoch, Name: "OffsetForLeaderEpoch", Min: 2, Max: 4, Flexible: 4, AdvertisedMin: 2, body: offsetForLeaderEpoch()},
 		{Key: KeyDescribeConfigs, Name: "DescribeConfigs", Min: 1, Max: 4, Flexible: 4, AdvertisedMin: 1, body: describeConfigs()},
 		{Key: KeyAlterConfigs, Name: "AlterConfigs", Min: 0, Max: 2, Flexible: 2, body: alterConfigs()},
+		{Key: KeyAlterReplicaLogDirs, Name: "AlterReplicaLogDirs", Min: 1, Max: 2, Flexible: 2, AdvertisedMin: 1, body: alterReplicaLogDirs()},
 		{Key: KeyDescribeLogDirs, Name: "DescribeLogDirs", Min: 1, Max: 5, Flexible: 2, AdvertisedMin: 1, body: describeLogDirs()},
 		{Key: KeyCreatePartitions, Name: "CreatePartitions", Min: 0, Max: 3, Flexible: 2, body: createPartitions()},
+		{Key: KeyElectLeaders, Name: "ElectLeaders", Min: 0, Max: 2, Flexible: 2, body: electLeaders()},
 		{Key: KeyIncrementalAlterConfigs, Name: "IncrementalAlterConfigs", Min: 0, Max: 1, Flexible: 1, body: incrementalAlterConfigs()},
+		{Key: KeyAlterReassignments, Name: "AlterPartitionReassignments", Min: 0, Max: 1, Flexible: 0, body: alterReassignments()},
+		{Key: KeyListReassignments, Name: "ListPartitionReassignments", Min: 0, Max: 0, Flexible: 0, body: listReassignments()},
+		{Key: KeyDescribeQuorum, Name: "DescribeQuorum", Min: 0, Max: 2, Flexible: 0, body: describeQuorum()},
+		{Key: KeyUpdateFeatures, Name: "UpdateFeatures", Min: 0, Max: 2, Flexible: 0, body: updateFeatures()},
 		{Key: KeyDescribeCluster, Name: "DescribeCluster", Min: 0, Max: 2, Flexible: 0, body: []field{bit(), i8().from(1), bit().from(2)}},
 		{Key: KeyDescribeProducers, Name: "DescribeProducers", Min: 0, Max: 0, Flexible: 0, body: describeProducers()},
+		{Key: KeyUnregisterBroker, Name: "UnregisterBroker", Min: 0, Max: 0, Flexible: 0, body: []field{i32()}},
 		{Key: KeyListConfigResources, Name: "ListConfigResources", Min: 0, Max: 1, Flexible: 0, body: []field{list[int8](i8()).from(1)}},
 		{Key: KeyDescribeTopicPartitions, Name: "DescribeTopicPartitions", Min: 0, Max: 0, Flexible: 0, body: describeTopicPartitions()},
+		{Key: KeyAddRaftVoter, Name: "AddRaftVoter", Min: 0, Max: 1, Flexible: 0, body: addRaftVoter()},
+		{Key: KeyRemoveRaftVoter, Name: "RemoveRaftVoter", Min: 0, Max: 0, Flexible: 0, body: []field{optStr(), i32(), uuid()}},
+	}
+}
+
+// Internal returns the APIs that brokers serve each other, on their internal listener only.
+func Internal() []API {
+	return []API{
+		{Key: KeyAlterPartition, Name: "AlterPartition", Min: 2, Max: 3, Flexible: 0, AdvertisedMin: 2, Internal: true, body: alterPartition()},
+		{Key: KeyEnvelope, Name: "Envelope", Min: 0, Max: 0, Flexible: 0, Internal: true, body: []field{blobs(), records(), blobs()}},
+		{Key: KeyBrokerRegistration, Name: "BrokerRegistration", Min: 0, Max: 4, Flexible: 0, Internal: true, body: brokerRegistration()},
+		{Key: KeyBrokerHeartbeat, Name: "BrokerHeartbeat", Min: 0, Max: 1, Flexible: 0, Internal: true, body: brokerHeartbeat()},
+		{Key: KeyAllocateProducerIDs, Name: "AllocateProducerIds", Min: 0, Max: 0, Flexible: 0, Internal: true, body: []field{i32(), i64()}},
 	}
 }
 
@@ -201,4 +224,75 @@ func describeTopicPartitions() []field {
 		each[kmsg.DescribeTopicPartitionsRequestTopic](str()).serves(420), i32(),
 		optional[kmsg.DescribeTopicPartitionsRequestCursor](str(), i32()),
 	}
+}
+
+func alterReplicaLogDirs() []field {
+	return []field{
+		each[kmsg.AlterReplicaLogDirsRequestDir](str(),
+			each[kmsg.AlterReplicaLogDirsRequestDirTopic](str(), list[int32](i32()).serves(40)).serves(150)),
+	}
+}
+
+func electLeaders() []field {
+	return []field{
+		i8().from(1),
+		each[kmsg.ElectLeadersRequestTopic](str(), list[int32](i32()).serves(250)).orNull(0).serves(150),
+		i32(),
+	}
+}
+
+func alterReassignments() []field {
+	return []field{
+		i32(), bit().from(1),
+		each[kmsg.AlterPartitionAssignmentsRequestTopic](str(),
+			each[kmsg.AlterPartitionAssignmentsRequestTopicPartition](i32(), list[int32](i32()).orNull(0)).serves(400)).serves(150),
+	}
+}
+
+func listReassignments() []field {
+	return []field{i32(), each[kmsg.ListPartitionReassignmentsRequestTopic](str(), list[int32](i32()).serves(150)).orNull(0).serves(150)}
+}
+
+func describeQuorum() []field {
+	return []field{
+		each[kmsg.DescribeQuorumRequestTopic](str(), each[kmsg.DescribeQuorumRequestTopicPartition](i32()).serves(600)).serves(150),
+	}
+}
+
+func updateFeatures() []field {
+	return []field{
+		i32(),
+		each[kmsg.UpdateFeaturesRequestFeatureUpdate](str(), i16(), bit().until(0), i8().from(1)).serves(300),
+		bit().from(1),
+	}
+}
+
+func addRaftVoter() []field {
+	return []field{
+		optStr(), i32(), i32(), uuid(),
+		each[kmsg.AddRaftVoterRequestListener](str(), str(), i16()),
+		bit().from(1),
+	}
+}
+
+func alterPartition() []field {
+	return []field{
+		i32(), i64(),
+		each[kmsg.AlterPartitionRequestTopic](uuid(),
+			each[kmsg.AlterPartitionRequestTopicPartition](i32(), i32(), list[int32](i32()).until(2),
+				each[kmsg.AlterPartitionRequestTopicPartitionNewEpochISR](i32(), i64()).from(3), i8(), i32()).serves(300)).serves(100),
+	}
+}
+
+func brokerRegistration() []field {
+	return []field{
+		i32(), str(), uuid(),
+		each[kmsg.BrokerRegistrationRequestListener](str(), str(), i16(), i16()),
+		each[kmsg.BrokerRegistrationRequestFeature](str(), i16(), i16()),
+		optStr(), bit().from(1), list[[16]byte](uuid()).from(2), i64().from(3),
+	}
+}
+
+func brokerHeartbeat() []field {
+	return []field{i32(), i64(), i64(), bit(), bit(), tagged(0, list[[16]byte](uuid())).from(1)}
 }

@@ -51,6 +51,7 @@ type API struct {
 	Min, Max      int16 // versions that are served
 	Flexible      int16 // first flexible version
 	AdvertisedMin int16 // lowest version that ApiVersions tells; below Min where clients need to see an old one
+	Internal      bool  // served on the internal listener only
 	body          []field
 	plans         [][]field // of each version from Min on: what it has of the body, made by NewTable
 }

@@ -1,16 +1,18 @@
 // Command gen records conversations with a Kafka broker: one file for each API and version that is served, and one with
 // what the broker says to produced batches that are wrong in some way. The broker must be fresh, with one node.
 //
-//	go run ./testdata/wire/gen HOST:PORT
+//	go run ./testdata/wire/gen HOST:PORT CONTROLLER_HOST:PORT
 //
-// Files are written to testdata/wire. They are made once from Kafka and not changed by hand.
+// Files are written to testdata/wire; those that are there stay. They are made once from Kafka and not changed by hand.
 package main
 
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -25,14 +27,36 @@ import (
 const dir = "testdata/wire"
 
 func main() {
-	if len(os.Args) != 2 {
-		slog.Error("usage: gen HOST:PORT")
+	if len(os.Args) != 3 {
+		slog.Error("usage: gen HOST:PORT CONTROLLER_HOST:PORT")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1]); err != nil {
+	if err := errors.Join(run(os.Args[1]), internal(os.Args[2])); err != nil {
 		slog.Error("gen failed", "err", err)
 		os.Exit(1)
 	}
+}
+
+// internal records what only brokers ask, at the controller's listener.
+func internal(address string) error {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s := &session{conn: conn, table: protocol.NewTable(protocol.Internal())}
+	return s.recordAll()
+}
+
+func (s *session) recordAll() error {
+	for _, api := range s.table.APIs() {
+		for v := api.Min; v <= api.Max; v++ {
+			if err := s.record(api, v); err != nil {
+				return fmt.Errorf("%s %d: %w", api.Name, v, err)
+			}
+		}
+	}
+	return nil
 }
 
 func run(address string) error {
@@ -45,12 +69,8 @@ func run(address string) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
-	for _, api := range s.table.APIs() {
-		for v := api.Min; v <= api.Max; v++ {
-			if err := s.record(api, v); err != nil {
-				return fmt.Errorf("%s %d: %w", api.Name, v, err)
-			}
-		}
+	if err := s.recordAll(); err != nil {
+		return err
 	}
 	if err := s.unknownVersion(); err != nil {
 		return err
@@ -181,5 +201,18 @@ func write(name, comment string, request, response []byte) error {
 			f = f[n:]
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, name), []byte(b.String()), 0o644)
+	return keep(name, b.String())
+}
+
+// keep writes a file that is not there yet.
+func keep(name, text string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }

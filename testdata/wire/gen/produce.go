@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -138,7 +136,7 @@ func (s *session) produceCases(address string) error {
 		}
 		fmt.Fprintf(&out, "%s | %s | %s | %s\n", c.name, c.topic, hex.EncodeToString(c.records), answer)
 	}
-	return os.WriteFile(filepath.Join(dir, "produce-cases.txt"), []byte(out.String()), 0o644)
+	return keep("produce-cases.txt", out.String())
 }
 
 func (s *session) produceCase(address string, c produceCase) (string, error) {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -37,5 +35,5 @@ func (s *session) replicaCases() error {
 			}
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "fetch-replicas.txt"), []byte(out.String()), 0o644)
+	return keep("fetch-replicas.txt", out.String())
 }

@@ -26,7 +26,10 @@ func (s *session) sample(key, version int16) kmsg.Request {
 	if req := s.dataSample(key); req != nil {
 		return req
 	}
-	return s.adminSample(key, version)
+	if req := s.adminSample(key, version); req != nil {
+		return req
+	}
+	return s.clusterSample(key, version)
 }
 
 func (s *session) dataSample(key int16) kmsg.Request {
