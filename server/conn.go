@@ -35,6 +35,7 @@ var (
 	errSlowRead = errors.New("answer not taken in time")
 	errSlowSend = errors.New("frame not sent in time")
 	errDrained  = errors.New("server shuts down")
+	errCut      = errors.New("the records it was reading are cut away")
 )
 
 // conn is one client. The reader goroutine runs serve; fields without a note belong to it.
@@ -64,6 +65,7 @@ type conn struct {
 func newConn(l *listener, nc net.Conn) *conn {
 	c := &conn{srv: l.srv, net: nc, gone: make(chan struct{})}
 	c.info.Listener, c.info.Remote = l.name, nc.RemoteAddr().String()
+	c.info.Abandon = func() { c.fail(errCut) }
 	c.ip = c.info.Remote
 	if host, _, err := net.SplitHostPort(c.ip); err == nil {
 		c.ip = host

@@ -518,6 +518,57 @@ func TestBrokenConnection(t *testing.T) {
 	}
 }
 
+// A connection that holds a span for too long is ended while it writes to a client that does not read: the span is given back.
+func TestAbandonedWhileWriting(t *testing.T) {
+	for _, mode := range []SendMode{SendAuto, SendCopy} {
+		f, _ := tempFile(t, 0)
+		if err := f.Truncate(256 << 20); err != nil { // more than the sockets take
+			t.Fatal(err)
+		}
+		sp := &fileSpan{f: f, n: 256 << 20}
+		conns := make(chan *api.Conn, 1)
+		s, addr := start(t, Options{Send: mode, Handler: &fake{serve: func(c *api.Call) {
+			conns <- c.Conn
+			a, _ := spanAnswer(sp)
+			c.To.Complete(a)
+		}}})
+		c := dial(t, addr)
+		c.send(frame(1, "x"))
+		if _, err := io.ReadFull(c, make([]byte, 6)); err != nil { // it has begun
+			t.Fatal(err)
+		}
+		if n := sp.released.Load(); n != 0 {
+			t.Fatalf("released %d times before the end", n)
+		}
+		(<-conns).Abandon()
+		eventually(t, "the connection is gone", func() bool { return s.Stats().Connections == 0 })
+		if n := sp.released.Load(); n != 1 {
+			t.Fatalf("mode %v: span released %d times", mode, n)
+		}
+	}
+}
+
+// A connection whose span waits behind the answer to another call is ended too.
+func TestAbandonedWhileWaiting(t *testing.T) {
+	calls := make(chan *api.Call, 2)
+	s, addr := start(t, Options{Handler: &fake{serve: func(c *api.Call) { calls <- c }}})
+	c := dial(t, addr)
+	c.send(append(frame(0, "a"), frame(0, "b")...))
+	a, b := <-calls, <-calls
+	sp := &memSpan{data: []byte("span")}
+	x := answer([]byte("b"))
+	x.Parts = []api.Part{{Span: sp}}
+	b.To.Complete(x)
+	b.Conn.Abandon()
+	c.wantClosed()
+	<-a.Ctx.Done()
+	echo(a)
+	eventually(t, "the connection is gone", func() bool { return s.Stats().Connections == 0 })
+	if n := sp.released.Load(); n != 1 {
+		t.Fatalf("span released %d times", n)
+	}
+}
+
 // Large frames, of which nothing arrives, leave room for small ones.
 func TestSmallFramesHaveRoom(t *testing.T) {
 	_, addr := start(t, Options{MaxFrame: 4 << 20, Budget: 8 << 20, Handler: &fake{serve: echo}})

@@ -228,7 +228,7 @@ func (f *fetchCall) read() (total int, now bool) {
 		}
 		p.res = p.part.Fetch(isr.FetchRequest{
 			Offset: p.offset, MaxBytes: max(min(p.maxBytes, left), 0), AtLeastOne: total == 0,
-			LeaderEpoch: p.epoch, LastFetchedEpoch: p.lastEpoch,
+			LeaderEpoch: p.epoch, LastFetchedEpoch: p.lastEpoch, Abandon: f.call.Conn.Abandon,
 		})
 		if p.res.Err != nil || p.res.DivergingEpoch >= 0 {
 			now = true

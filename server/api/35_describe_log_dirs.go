@@ -29,9 +29,13 @@ func (a *API) describeLogDirs(c *Call, req *kmsg.DescribeLogDirsRequest) {
 			topics[e.DataDir] = map[string][]kmsg.DescribeLogDirsResponseDirTopicPartition{}
 		}
 		d := topics[e.DataDir]
-		d[id.Topic] = append(d[id.Topic], kmsg.DescribeLogDirsResponseDirTopicPartition{
+		described := kmsg.DescribeLogDirsResponseDirTopicPartition{
 			Partition: id.Partition, Size: e.Size, OffsetLag: max(int64(e.HighWatermark-e.LogEnd), 0),
-		})
+		}
+		if lost, some := p.Lost(); some {
+			described.UnknownTags.Set(TagLost, AppendLost(nil, lost))
+		}
+		d[id.Topic] = append(d[id.Topic], described)
 		return true
 	})
 	for _, dir := range a.o.Dirs.LogDirs() {

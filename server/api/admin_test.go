@@ -10,6 +10,7 @@ import (
 
 	"github.com/keeplog/keeplog/config"
 	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/replication/isr"
 )
@@ -351,6 +352,35 @@ func TestDescribeLogDirs(t *testing.T) {
 		equal(t, "none", show([]kmsg.DescribeLogDirsRequestTopic{}), "")
 		equal(t, "some", show([]kmsg.DescribeLogDirsRequestTopic{{Topic: "b", Partitions: []int32{1, 9}}, {Topic: "x", Partitions: []int32{0}}}), "b1:10 ")
 	})
+}
+
+// A partition that has lost records says so in a tagged field, where the version has those.
+func TestDescribeLogDirsTellsWhatIsLost(t *testing.T) {
+	each(t, 35, func(t *testing.T, w *world, v int16) {
+		id := w.topic("a", 2)
+		want := log.Lost{From: 5, To: 90, Count: 12}
+		w.part(id, 1).lost = want
+		resp := ask[*kmsg.DescribeLogDirsResponse](w, kmsg.NewPtrDescribeLogDirsRequest(), v)
+		for _, p := range resp.Dirs[0].Topics[0].Partitions {
+			var got log.Lost
+			p.UnknownTags.Each(func(key uint32, value []byte) {
+				if key == TagLost {
+					got, _ = ParseLost(value)
+				}
+			})
+			if has := p.Partition == 1 && v >= 2; has != (got == want) {
+				t.Errorf("version %d, partition %d: %+v", v, p.Partition, got)
+			}
+		}
+	})
+	for _, bad := range []log.Lost{{}, {From: 5, To: 5, Count: 1}, {From: -1, To: 5, Count: 1}, {From: 0, To: 5, Count: 6}, {From: 0, To: 5, Count: -1}} {
+		if got, ok := ParseLost(AppendLost(nil, bad)); ok {
+			t.Errorf("%+v is taken", got)
+		}
+	}
+	if _, ok := ParseLost(make([]byte, 23)); ok {
+		t.Error("a value that is cut short is taken")
+	}
 }
 
 func TestDescribeCluster(t *testing.T) {

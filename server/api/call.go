@@ -15,6 +15,9 @@ type Conn struct {
 	Listener string
 	// Remote is the client's address, host and port.
 	Remote string
+	// Abandon ends the connection at once, without an answer to what is under way: the bytes of a span that it holds are about to be cut away.
+	// It may be called from any goroutine.
+	Abandon func()
 }
 
 // Span is a range of a log file, as the log gives it out. Release is called exactly once; until then the bytes do not change.

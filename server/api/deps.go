@@ -45,6 +45,7 @@ type Partition interface {
 	Producers() ([]log.ProducerState, error)
 	Leadership() isr.Leadership
 	Ends() (isr.Ends, bool)
+	Lost() (log.Lost, bool)
 }
 
 // Controller takes decisions about the cluster; *controller.Controller is one. Items carry their own errors; the error beside them is that

@@ -229,6 +229,8 @@ type fakePartition struct {
 	holding bool
 	spans   atomic.Int32 // given out and not released
 	diverge record.Epoch
+	lost    log.Lost
+	abandon func() // of the last fetch
 }
 
 func (p *fakePartition) Produce(r isr.ProduceRequest, done func(isr.ProduceResult)) {
@@ -283,6 +285,7 @@ func (p *fakePartition) notify() {
 func (p *fakePartition) Fetch(r isr.FetchRequest) FetchResult {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.abandon = r.Abandon
 	end := int64(len(p.batches))
 	switch {
 	case p.err != nil:
@@ -402,6 +405,8 @@ func (p *fakePartition) Leadership() isr.Leadership {
 func (p *fakePartition) Ends() (isr.Ends, bool) {
 	return isr.Ends{LogStart: record.Offset(p.start), HighWatermark: record.Offset(len(p.batches)), LogEnd: record.Offset(len(p.batches)), Size: 10, DataDir: "/data"}, true
 }
+
+func (p *fakePartition) Lost() (log.Lost, bool) { return p.lost, p.lost.Count > 0 }
 
 // sink takes the answer of a call.
 type sink struct {

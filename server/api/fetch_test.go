@@ -634,3 +634,25 @@ type benchSpan struct{ Span }
 
 func (*benchSpan) Len() int { return 1 << 20 }
 func (*benchSpan) Release() {}
+
+// A truncation that waits for the span of a fetch can end the connection that has it.
+func TestFetchCanBeAbandoned(t *testing.T) {
+	w := newWorld(t)
+	id := w.topic("t", 1)
+	w.part(id, 0).add("abc")
+	r := kmsg.NewPtrFetchRequest()
+	r.Version = 12
+	r.MaxBytes = 100
+	r.Topics = []kmsg.FetchRequestTopic{{Topic: "t", Partitions: []kmsg.FetchRequestTopicPartition{{PartitionMaxBytes: 100, CurrentLeaderEpoch: -1, LastFetchedEpoch: -1}}}}
+	ended := 0
+	s := &sink{got: make(chan Answer, 1)}
+	frame := formatter.AppendRequest(nil, r, 1)[4:]
+	w.api.Serve(&Call{Key: 1, Version: 12, Frame: frame, Conn: &Conn{Listener: "PLAINTEXT", Abandon: func() { ended++ }}, Ctx: t.Context(), To: s})
+	a := <-s.got
+	defer a.Release()
+	if len(a.Parts) == 0 || w.part(id, 0).abandon == nil {
+		t.Fatalf("no span, or no way to end the connection: %+v", a)
+	}
+	w.part(id, 0).abandon()
+	equal(t, "connections ended", ended, 1)
+}
