@@ -158,6 +158,9 @@ func OpenDir(o DirOptions) (*Dir, error) {
 	d.space.init(d)
 	d.env.Room = d.space.room
 	if err := d.load(); err != nil {
+		if d.marks != nil {
+			_ = d.marks.file.Close()
+		}
 		_ = lock.Close()
 		return nil, err
 	}
@@ -179,19 +182,21 @@ func (d *Dir) load() error {
 	}
 	if b, err = readFile(d.fs, path.Join(d.path, CleanFile)); err == nil {
 		d.clean, d.cleanEpoch = true, decodeClean(b)
-		if err := d.fs.Remove(path.Join(d.path, CleanFile)); err != nil {
-			return err
-		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	d.points.load(d)
+	if err = d.points.load(d); err != nil {
+		return err
+	}
 	var bad int
 	if d.marks, bad, err = openMarks(d.fs, path.Join(d.path, MarksFile)); err != nil {
 		return err
 	}
 	if bad > 0 {
 		d.log.Warn("slots of the marks do not check; recovery reads more", "file", path.Join(d.path, MarksFile), "slots", bad)
+	}
+	if err := removeFile(d.fs, path.Join(d.path, CleanFile)); err != nil { // all is read: it was not refused
+		return err
 	}
 	if err := d.fs.SyncDir(d.path); err != nil { // the marker is gone before any log changes
 		return err
@@ -218,20 +223,21 @@ func (d *Dir) seen(dir string) error {
 	return nil
 }
 
-// loadOffsets reads an offset checkpoint. One that is damaged is no checkpoint: the logs and the marks know better.
-func (d *Dir) loadOffsets(name string) map[TopicPartition]record.Offset {
+// loadOffsets reads an offset checkpoint. One that is damaged is no checkpoint: the logs and the marks know better. One that
+// the disk does not give is not the same: nobody knows what it says.
+func (d *Dir) loadOffsets(name string) (offsets, error) {
 	b, err := readFile(d.fs, path.Join(d.path, name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
-	var m map[TopicPartition]record.Offset
-	if err == nil {
-		m, err = DecodeOffsets(b)
+	if err != nil {
+		return nil, fmt.Errorf("log: reading a checkpoint: %w", err)
 	}
+	m, err := DecodeOffsets(b)
 	if err != nil {
 		d.log.Warn("checkpoint is not used", "file", path.Join(d.path, name), "err", err)
 	}
-	return m
+	return m, nil
 }
 
 // list sorts the names in the directory.

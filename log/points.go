@@ -16,9 +16,15 @@ type points struct {
 	recovery, starts, watermarks, cleaner offsets
 }
 
-func (p *points) load(d *Dir) {
-	p.recovery, p.starts = d.loadOffsets(RecoveryPointFile), d.loadOffsets(LogStartFile)
-	p.watermarks, p.cleaner = d.loadOffsets(WatermarkFile), d.loadOffsets(CleanerFile)
+func (p *points) load(d *Dir) (err error) {
+	for name, m := range map[string]*offsets{
+		RecoveryPointFile: &p.recovery, LogStartFile: &p.starts, WatermarkFile: &p.watermarks, CleanerFile: &p.cleaner,
+	} {
+		if *m, err = d.loadOffsets(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // of is what they say of a partition; 0 for nothing.
