@@ -29,7 +29,17 @@ type partitionDescription struct {
 	ISR         []int32 `json:"isr"`
 	Start       int64   `json:"start_offset"`
 	High        int64   `json:"high_watermark"`
-	Error       string  `json:"error,omitempty"`
+	// Lost are records that the disk of a replica has lost after they were acknowledged.
+	Lost  []lostRecords `json:"lost,omitempty"`
+	Error string        `json:"error,omitempty"`
+}
+
+// lostRecords are Count offsets from From up to To, exclusive, that a replica has no more.
+type lostRecords struct {
+	Broker int32 `json:"broker"`
+	From   int64 `json:"from_offset"`
+	To     int64 `json:"to_offset"`
+	Count  int64 `json:"count"`
 }
 
 type configDescription struct {
@@ -72,12 +82,15 @@ func (s *session) describeTopics(ctx context.Context, names []string) ([]topicDe
 	if err != nil {
 		return nil, err
 	}
+	lost := s.lostRecords(ctx, details)
 	var all []topicDescription
 	for _, name := range names {
 		d := details[name]
 		td := topicDescription{Topic: name, ID: topicID(d.ID), Internal: d.IsInternal}
 		for _, p := range d.Partitions.Sorted() {
-			td.Partitions = append(td.Partitions, describePartition(p, starts, ends))
+			described := describePartition(p, starts, ends)
+			described.Lost = lost[topicPartition{name, p.Partition}]
+			td.Partitions = append(td.Partitions, described)
 		}
 		rc, err := configs.On(name, nil)
 		if err == nil {
@@ -161,6 +174,11 @@ func (d *topicDescription) write(t *text) {
 	for _, c := range d.Configs {
 		if c.Key == "flush.messages" && d.Durable != nil && !*d.Durable {
 			t.line("not durable on ack: flush.messages is %s", orNull(c.Value))
+		}
+	}
+	for _, p := range d.Partitions {
+		for _, l := range p.Lost {
+			t.line("%s", l.words(p.Partition))
 		}
 	}
 	t.line("")
