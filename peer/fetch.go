@@ -87,6 +87,27 @@ func (c *Client) Fetch(ctx context.Context, leader metadata.BrokerID, r *FetchRe
 	if err != nil {
 		return nil, err
 	}
+	return decodeFetch(leader, buf, body)
+}
+
+// StartFetch is Fetch without waiting. done is called once, in the order of the calls towards one broker, on another goroutine; it must not
+// block. A fetch whose context ends by its deadline ends the connection, and with it those behind it.
+func (c *Client) StartFetch(ctx context.Context, leader metadata.BrokerID, r *FetchRequest, done func(*FetchResponse, error)) {
+	p, err := c.peer(leader)
+	if err != nil {
+		go done(nil, err)
+		return
+	}
+	p.fetch.submit(ctx, c.fetchRequest(r), func(a answer) {
+		if a.err != nil {
+			done(nil, a.err)
+			return
+		}
+		done(decodeFetch(leader, a.buf, a.body))
+	})
+}
+
+func decodeFetch(leader metadata.BrokerID, buf *buffer, body []byte) (*FetchResponse, error) {
 	resp := kmsg.NewPtrFetchResponse()
 	resp.SetVersion(fetchVersion)
 	if err := resp.ReadFrom(body); err != nil {

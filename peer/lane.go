@@ -19,7 +19,8 @@ type call struct {
 	frame []byte // from its size field on
 	// simple says that the answer's header has no tags.
 	simple bool
-	done   chan answer // has room for one
+	// deliver takes the answer, once. It does not block.
+	deliver func(answer)
 	// state makes sure that an answer has one owner: the caller, or nobody, then its buffer goes back.
 	state atomic.Int32
 	// link is where it was sent.
@@ -38,16 +39,27 @@ type answer struct {
 	err  error
 }
 
+func newCall(ctx context.Context, req kmsg.Request, deliver func(answer)) *call {
+	return &call{ctx: ctx, frame: formatRequest(req), simple: !req.IsFlexible() || req.Key() == keyApiVersions, deliver: deliver}
+}
+
 // finish gives the answer, unless the caller has left.
 func (k *call) finish(a answer) {
 	if k.state.CompareAndSwap(callOpen, callAnswered) {
-		k.done <- a
+		k.deliver(a)
 	} else if a.buf != nil {
 		a.buf.release()
 	}
 }
 
 func (k *call) left() bool { return k.state.Load() == callLeft }
+
+// expire ends the link that a call was sent on when it is still in line there after its time.
+func (k *call) expire() {
+	if on := k.link.Load(); on != nil && errors.Is(k.ctx.Err(), context.DeadlineExceeded) {
+		on.late(k)
+	}
+}
 
 // lane is one kind of question to one broker. Fields without a note belong to its goroutine.
 type lane struct {
@@ -64,6 +76,9 @@ type lane struct {
 	start sync.Once
 	ctx   context.Context
 	close context.CancelFunc
+
+	mu    sync.Mutex
+	ended bool // guarded by mu: nothing is taken from the queue any more
 }
 
 func newLane(c *Client, to metadata.BrokerID, limit int) *lane {
@@ -78,7 +93,8 @@ func (l *lane) do(ctx context.Context, req kmsg.Request) (*buffer, []byte, error
 		return nil, nil, context.Cause(ctx)
 	}
 	l.begin()
-	k := &call{ctx: ctx, frame: formatRequest(req), simple: !req.IsFlexible() || req.Key() == keyApiVersions, done: make(chan answer, 1)}
+	done := make(chan answer, 1)
+	k := newCall(ctx, req, func(a answer) { done <- a })
 	l.load.Add(1)
 	defer l.load.Add(-1)
 	select {
@@ -89,22 +105,46 @@ func (l *lane) do(ctx context.Context, req kmsg.Request) (*buffer, []byte, error
 		return nil, nil, ErrClosed
 	}
 	select {
-	case a := <-k.done:
+	case a := <-done:
 		return a.buf, a.body, a.err
 	case <-ctx.Done():
 	case <-l.ctx.Done():
 	}
 	if !k.state.CompareAndSwap(callOpen, callLeft) {
-		a := <-k.done
+		a := <-done
 		return a.buf, a.body, a.err
 	}
 	if ctx.Err() == nil {
 		return nil, nil, ErrClosed
 	}
-	if on := k.link.Load(); on != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		on.late(k)
-	}
+	k.expire()
 	return nil, nil, fmt.Errorf("%w: node %d: %w", ErrDisconnected, l.to, context.Cause(ctx))
+}
+
+// submit asks without waiting, not even for a place in the queue. deliver is called once, in the order of the calls; a context that ends by
+// its deadline ends the link.
+func (l *lane) submit(ctx context.Context, req kmsg.Request, deliver func(answer)) {
+	l.begin()
+	k := newCall(ctx, req, nil)
+	stop := func() bool { return true }
+	if _, limited := ctx.Deadline(); limited {
+		stop = context.AfterFunc(ctx, k.expire)
+	}
+	k.deliver = func(a answer) {
+		stop()
+		deliver(a)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		go k.finish(answer{err: ErrClosed})
+		return
+	}
+	select {
+	case l.queue <- k:
+	default:
+		go k.finish(answer{err: fmt.Errorf("%w: node %d: %d calls wait", ErrUnreachable, l.to, queued)})
+	}
 }
 
 func (l *lane) begin() {
@@ -114,6 +154,10 @@ func (l *lane) begin() {
 		defer c.mu.Unlock()
 		if !c.closed {
 			c.work.Go(l.run)
+		} else {
+			l.mu.Lock()
+			l.ended = true
+			l.mu.Unlock()
 		}
 	})
 }
@@ -135,6 +179,9 @@ func (l *lane) end() {
 	if l.link != nil {
 		l.link.fail(ErrClosed)
 	}
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
 	for {
 		select {
 		case k := <-l.queue:
@@ -148,6 +195,10 @@ func (l *lane) end() {
 // send writes one call, over a new connection where there is none. A call that cannot be sent is answered here.
 func (l *lane) send(k *call) {
 	if k.left() {
+		return
+	}
+	if k.ctx.Err() != nil {
+		k.finish(answer{err: fmt.Errorf("%w: node %d: %w", ErrUnreachable, l.to, context.Cause(k.ctx))})
 		return
 	}
 	if l.link == nil || l.link.broken() {

@@ -127,6 +127,9 @@ func (k *link) send(c *call) error {
 	k.next++
 	k.mu.Unlock()
 	c.link.Store(k)
+	if c.ctx.Err() != nil {
+		c.expire() // its time ended between the queue and here
+	}
 	_ = k.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := k.conn.Write(c.frame); err != nil {
 		k.fail(k.lost(err))
