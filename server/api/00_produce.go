@@ -259,13 +259,13 @@ func (a *API) produceResult(c *Call, part *producePart, p *kmsg.ProduceResponseT
 		}
 	}
 	if errors.Is(r.Err, errBatchFrame) && c.Version >= 8 {
-		p.ErrorMessage = text(r.Err.Error())
+		p.ErrorMessage = text(withoutRooms(r.Err.Error()))
 	}
 	var each *record.RecordErrors
 	if errors.As(r.Err, &each) && c.Version >= 8 {
-		p.ErrorMessage = text(r.Err.Error())
+		p.ErrorMessage = text(withoutRooms(r.Err.Error()))
 		for _, e := range each.Records {
-			cause := e.Cause.Error()
+			cause := withoutRooms(e.Cause.Error())
 			p.ErrorRecords = append(p.ErrorRecords, kmsg.ProduceResponseTopicPartitionErrorRecord{RelativeOffset: e.Index, ErrorMessage: &cause})
 		}
 	}

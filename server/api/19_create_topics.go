@@ -86,18 +86,10 @@ func (a *API) adminError(err error) (int16, *string) {
 	if c == codeUnknownServerError && !errors.Is(err, controller.ErrUnknownOperation) {
 		a.log.Error("administration failed", "cause", err)
 	}
-	var answer *controller.Answer
-	if errors.As(err, &answer) {
-		if answer.Text == "" {
-			return c, nil
-		}
-		return c, &answer.Text
+	if s := errorText(err); s != "" {
+		return c, &s
 	}
-	if c == codeRequestTimedOut {
-		return c, nil
-	}
-	text := err.Error()
-	return c, &text
+	return c, nil
 }
 
 // layers are the places that settings come from, without those of a topic.
