@@ -15,6 +15,9 @@ type Registration struct {
 	Listeners   []metadata.Endpoint
 	Rack        string
 	Directories []metadata.DirectoryID
+	// PreviousEpoch is the broker epoch that the last incarnation left behind when it stopped cleanly; −1 when it did not. Where
+	// it is not the epoch of the last registration the restart was unclean.
+	PreviousEpoch int64
 }
 
 // ProducerIDBlock is the number of producer ids given out at once, as in Kafka.
@@ -29,50 +32,122 @@ func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 	case r.ClusterID != "" && r.ClusterID != p.img.ClusterID():
 		return nil, answer(ErrInconsistentClusterID, "Expected cluster ID %s, but got cluster ID %s", p.img.ClusterID(), r.ClusterID)
 	}
-	var records []metadata.Record
-	if b, ok := p.img.Broker(r.ID); ok && b.Incarnation != r.Incarnation {
-		if !b.Fenced && p.live(b) {
-			return nil, answer(ErrDuplicateBroker, "Another broker is registered with that broker id.")
-		}
-		records = p.leave(r.ID, false)
-	}
-	return append(records, metadata.BrokerRegistered{
+	registered := metadata.BrokerRegistered{
 		ID: r.ID, Incarnation: r.Incarnation, Listeners: r.Listeners, Rack: r.Rack, Directories: r.Directories,
-	}), nil
+	}
+	b, known := p.img.Broker(r.ID)
+	switch {
+	case known && b.Incarnation == r.Incarnation:
+		return []metadata.Record{registered}, nil
+	case known && p.live(b, &r):
+		return nil, answer(ErrDuplicateBroker, "Another broker is registered with that broker id.")
+	}
+	clean := known && b.Epoch == r.PreviousEpoch
+	p.suppose(r.ID, false)
+	records := p.newCluster()
+	records = append(records, p.each(func(e *edit) bool {
+		if !slices.Contains(e.was.Replicas, r.ID) {
+			return false
+		}
+		if !clean && !e.durable(r.ID) {
+			e.unflushed(r.ID)
+		}
+		return true
+	})...)
+	return append(records, registered), nil
 }
 
-// planFence plans that a broker is taken for dead: it leaves the in-sync sets that have another member, and its leaderships
-// go to others.
+// newCluster are the records that a cluster begins with, before its first broker: eligible leader replicas are on.
+func (p *planner) newCluster() []metadata.Record {
+	if len(p.img.Brokers()) > 0 || p.img.TopicCount() > 0 || p.img.Feature(elrFeature) > 0 {
+		return nil
+	}
+	return []metadata.Record{metadata.FeatureLevel{Name: elrFeature, Level: 1}}
+}
+
+// durable says that on this broker the topic's records are fsynced before they are acknowledged, so that the broker keeps
+// its place over an unclean restart, unless it reports that data is missing.
+func (e *edit) durable(id metadata.BrokerID) bool {
+	l := e.p.brokerLayers(id)
+	l.Topic, l.Replicas = e.p.img.Configs(metadata.ResourceTopic, e.topic.Name), e.topic.ReplicationFactor()
+	return l.Effective().Flush.Messages == 1
+}
+
+// unflushed takes a replica that may have lost what it had not flushed out of the sets (KIP-966). The last one stays, as the
+// last known to lead; the others may have to cut below their high watermarks then, which the unclean mark allows.
+func (e *edit) unflushed(id metadata.BrokerID) {
+	n := &e.next
+	if len(n.Replicas) == 1 || !slices.Contains(n.ISR, id) && !slices.Contains(n.ELR, id) {
+		return
+	}
+	if len(without(n.ISR, id)) == 0 && len(without(n.ELR, id)) == 0 {
+		n.Unclean = true
+		return
+	}
+	e.lose(id)
+}
+
+// planFence plans that a broker is taken for dead: it leaves the in-sync sets, and its leaderships go to others. One that is
+// fenced leaves the sets that it kept when it registered.
 func (p *planner) planFence(id metadata.BrokerID, epoch int64) ([]metadata.Record, error) {
-	b, err := p.brokerAt(id, epoch)
-	if err != nil {
+	if _, err := p.brokerAt(id, epoch); err != nil {
 		return nil, err
 	}
-	if b.Fenced {
-		return nil, nil
-	}
-	records := []metadata.Record{metadata.BrokerFenced{ID: id, Epoch: epoch, Fenced: true}}
-	return append(records, p.leave(id, true)...), nil
+	return p.planExpired([]metadata.BrokerID{id}), nil
 }
 
-// planUnfence plans that a broker is ready: it leads the partitions without a leader whose in-sync set it is in.
+// planExpired plans that brokers are taken for dead together.
+func (p *planner) planExpired(ids []metadata.BrokerID) []metadata.Record {
+	var records []metadata.Record
+	for _, id := range ids {
+		p.suppose(id, false)
+		if b, ok := p.img.Broker(id); ok && !b.Fenced {
+			records = append(records, metadata.BrokerFenced{ID: id, Epoch: b.Epoch, Fenced: true, ShuttingDown: b.ShuttingDown})
+		}
+	}
+	return append(records, p.each(func(e *edit) bool {
+		e.remove(ids...)
+		return len(e.next.ISR) < len(e.was.ISR) || slices.Contains(ids, e.was.Leader)
+	})...)
+}
+
+// planUnfence plans that a broker is ready: it leads the partitions without a leader for which it is complete.
 func (p *planner) planUnfence(id metadata.BrokerID, epoch int64) ([]metadata.Record, error) {
 	b, err := p.brokerAt(id, epoch)
+	switch {
+	case err != nil:
+		return nil, err
+	case !b.Fenced:
+		return nil, nil
+	case b.ShuttingDown:
+		return nil, answer(ErrInvalidRequest, "Broker %d is shutting down.", id)
+	}
+	p.suppose(id, true)
+	records := []metadata.Record{metadata.BrokerFenced{ID: id, Epoch: epoch, Fenced: false}}
+	return append(records, p.each(func(e *edit) bool {
+		return slices.Contains(e.was.Replicas, id) && p.img.LeaderOf(e.was) == metadata.NoLeader
+	})...), nil
+}
+
+// planShutdown plans that a broker goes: it leaves the in-sync sets that have another live member, and its leaderships go to
+// others. What nobody else can lead it leads to the end.
+func (p *planner) planShutdown(id metadata.BrokerID, epoch int64) ([]metadata.Record, error) {
+	b, err := p.brokerAt(id, epoch)
 	if err != nil {
 		return nil, err
 	}
-	if !b.Fenced {
-		return nil, nil
+	var records []metadata.Record
+	if !b.ShuttingDown {
+		records = append(records, metadata.BrokerFenced{ID: id, Epoch: epoch, Fenced: b.Fenced, ShuttingDown: true})
 	}
-	records := []metadata.Record{metadata.BrokerFenced{ID: id, Epoch: epoch, Fenced: false}}
-	for t := range p.img.Topics() {
-		for i, part := range t.Partitions {
-			if p.img.LeaderOf(part) == metadata.NoLeader && part.Leader != id && slices.Contains(part.ISR, id) {
-				records = append(records, change(t, i, part, id))
-			}
+	p.suppose(id, false)
+	return append(records, p.each(func(e *edit) bool {
+		if !slices.Contains(e.was.ISR, id) || !slices.ContainsFunc(e.was.ISR, p.mayLead) {
+			return false
 		}
-	}
-	return records, nil
+		e.remove(id)
+		return true
+	})...), nil
 }
 
 func (p *planner) brokerAt(id metadata.BrokerID, epoch int64) (*metadata.Broker, error) {
@@ -86,99 +161,24 @@ func (p *planner) brokerAt(id metadata.BrokerID, epoch int64) (*metadata.Broker,
 	return b, nil
 }
 
-func change(t *metadata.Topic, i int, part *metadata.Partition, leader metadata.BrokerID) metadata.PartitionChanged {
-	return metadata.PartitionChanged{
-		TopicID: t.ID, Partition: int32(i), PartitionEpoch: part.PartitionEpoch, Leader: &leader,
+// planMissing plans what a heartbeat says of data that is gone: replicas without it, and those in directories that failed.
+func (p *planner) planMissing(h *Heartbeat) ([]metadata.Record, error) {
+	b, err := p.brokerAt(h.ID, h.Epoch)
+	if err != nil || len(h.Offline) == 0 {
+		return p.planLost(h.ID, h.Epoch, h.Lost)
 	}
-}
-
-// leave moves leaderships away from a broker where another replica may lead, and with shrink takes it out of the in-sync
-// sets; the last member of a set stays in it.
-func (p *planner) leave(id metadata.BrokerID, shrink bool) []metadata.Record {
-	var records []metadata.Record
+	failed := func(d metadata.DirectoryID) bool { return slices.Contains(h.Offline, d) }
+	whole := !slices.ContainsFunc(b.Directories, func(d metadata.DirectoryID) bool { return !failed(d) })
+	lost := slices.Clone(h.Lost)
 	for t := range p.img.Topics() {
 		for i, part := range t.Partitions {
-			if !slices.Contains(part.Replicas, id) {
-				continue
-			}
-			rec := metadata.PartitionChanged{TopicID: t.ID, Partition: int32(i), PartitionEpoch: part.PartitionEpoch}
-			if shrink && len(part.ISR) > 1 && slices.Contains(part.ISR, id) {
-				rest := slices.DeleteFunc(slices.Clone(part.ISR), func(b metadata.BrokerID) bool { return b == id })
-				rec.ISR = &rest
-			}
-			if part.Leader == id {
-				if next, ok := p.chooseLeader(part, id); ok {
-					rec.Leader = &next
-				}
-			}
-			if rec.ISR != nil || rec.Leader != nil {
-				records = append(records, rec)
+			at := slices.Index(part.Replicas, h.ID)
+			if at >= 0 && (whole || at < len(part.Directories) && failed(part.Directories[at])) {
+				lost = append(lost, PartitionRef{t.ID, int32(i)})
 			}
 		}
 	}
-	return records
-}
-
-// chooseLeader is the clean choice: the first replica in assignment order that is in sync, or else eligible (ELR), and alive.
-// not is a broker that may not lead, or NoLeader.
-func (p *planner) chooseLeader(part *metadata.Partition, not metadata.BrokerID) (metadata.BrokerID, bool) {
-	for _, set := range [][]metadata.BrokerID{part.ISR, part.ELR} {
-		for _, id := range part.Replicas {
-			if id != not && slices.Contains(set, id) && p.mayLead(id) {
-				return id, true
-			}
-		}
-		if len(part.ISR) > 0 {
-			break
-		}
-	}
-	return metadata.NoLeader, false
-}
-
-func (p *planner) mayLead(id metadata.BrokerID) bool {
-	b, ok := p.img.Broker(id)
-	return ok && usable(b)
-}
-
-// Elect asks for an election. Unclean lets a replica outside the in-sync set lead, which loses acknowledged records.
-type Elect struct {
-	Topic     string
-	Partition int32
-	Unclean   bool
-}
-
-// planElect plans one election.
-func (p *planner) planElect(e Elect) (metadata.Record, error) {
-	t, ok := p.img.TopicByName(e.Topic)
-	if !ok || e.Partition < 0 || int(e.Partition) >= len(t.Partitions) {
-		return nil, answer(ErrUnknownTopic, "No such partition as %s-%d", e.Topic, e.Partition)
-	}
-	part := t.Partitions[e.Partition]
-	leader := p.img.LeaderOf(part)
-	if !e.Unclean {
-		want := part.Replicas[0]
-		switch {
-		case leader == want:
-			return nil, &Answer{Kind: ErrElectionNotNeeded}
-		case !slices.Contains(part.ISR, want) || !p.mayLead(want):
-			return nil, &Answer{Kind: ErrPreferredLeaderNotAvailable}
-		}
-		return change(t, int(e.Partition), part, want), nil
-	}
-	if leader != metadata.NoLeader {
-		return nil, &Answer{Kind: ErrElectionNotNeeded}
-	}
-	if id, ok := p.chooseLeader(part, metadata.NoLeader); ok {
-		return change(t, int(e.Partition), part, id), nil
-	}
-	for _, id := range part.Replicas {
-		if p.mayLead(id) {
-			rec := change(t, int(e.Partition), part, id)
-			rec.ISR, rec.ELR, rec.Unclean = &[]metadata.BrokerID{id}, &[]metadata.BrokerID{}, new(true)
-			return rec, nil
-		}
-	}
-	return nil, &Answer{Kind: ErrEligibleLeadersNotAvailable}
+	return p.planLost(h.ID, h.Epoch, lost)
 }
 
 // planLost plans that a broker's replicas have lost data: they leave the in-sync and eligible sets, except where they are the
@@ -188,27 +188,17 @@ func (p *planner) planLost(id metadata.BrokerID, epoch int64, lost []PartitionRe
 		return nil, err
 	}
 	var records []metadata.Record
-	without := func(set []metadata.BrokerID) []metadata.BrokerID {
-		return slices.DeleteFunc(slices.Clone(set), func(b metadata.BrokerID) bool { return b == id })
-	}
 	for ref := range once(lost, func(r PartitionRef) PartitionRef { return r }) {
 		part, ok := p.img.Partition(ref.Topic, ref.Partition)
 		if !ok || len(part.Replicas) == 1 || !slices.Contains(part.ISR, id) && !slices.Contains(part.ELR, id) {
 			continue
 		}
-		isr, elr := without(part.ISR), without(part.ELR)
-		rec := metadata.PartitionChanged{
-			TopicID: ref.Topic, Partition: ref.Partition, PartitionEpoch: part.PartitionEpoch, ISR: &isr, ELR: &elr,
+		t, _ := p.img.TopicByID(ref.Topic)
+		e := p.edit(t, int(ref.Partition))
+		e.lose(id)
+		if rec, ok := e.finish(); ok {
+			records = append(records, rec)
 		}
-		if part.Leader == id {
-			next := metadata.NoLeader
-			left := &metadata.Partition{Replicas: part.Replicas, ISR: isr, ELR: elr}
-			if n, ok := p.chooseLeader(left, id); ok {
-				next = n
-			}
-			rec.Leader = &next
-		}
-		records = append(records, rec)
 	}
 	return records, nil
 }

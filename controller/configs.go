@@ -96,8 +96,9 @@ func (p *planner) planAlter(req AlterConfigsRequest) (answers []AlteredResource,
 			changes, a.Err = p.alterOne(r, req.Receiver)
 		}
 		if a.Err == nil && !req.ValidateOnly && len(changes) > 0 {
-			records = append(records, metadata.ConfigChanged{Resource: res, Settings: changes})
-			of = append(of, len(answers))
+			for _, rec := range append(p.clearedELR(res, changes), metadata.Record(metadata.ConfigChanged{Resource: res, Settings: changes})) {
+				records, of = append(records, rec), append(of, len(answers))
+			}
 		}
 		answers = append(answers, a)
 	}
@@ -294,8 +295,9 @@ func (p *planner) planReplace(req ReplaceConfigsRequest) (answers []AlteredResou
 		a := AlteredResource{Resource: res}
 		changes, err := p.replaceOne(r, times[res], req.Receiver)
 		if a.Err = err; err == nil && !req.ValidateOnly && len(changes) > 0 {
-			records = append(records, metadata.ConfigChanged{Resource: res, Settings: changes})
-			of = append(of, len(answers))
+			for _, rec := range append(p.clearedELR(res, changes), metadata.Record(metadata.ConfigChanged{Resource: res, Settings: changes})) {
+				records, of = append(records, rec), append(of, len(answers))
+			}
 		}
 		answers = append(answers, a)
 	}

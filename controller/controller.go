@@ -7,8 +7,15 @@
 //	request ──► lock ──► plan(image, request) ──► records ──► propose ──► applied here ──► unlock ──► answers
 //	                      pure; ids and random order come from the shell
 //
+// Around one partition the rules are in one place, an edit: a plan says what happened (a member left, a replica lost data,
+// the assignment is another) and the rules give sets, leader and record. Liveness is a pure core of its own: reports and
+// times in, who is dead out; it is forgotten with the term.
+//
+//	Heartbeat, Tick, Dropped ──► liveness (now is an argument) ──► fence, unfence, shut down ──► plan
+//	AlterPartition, Reassign, ElectLeaders … ────────────────────────────────────────────────► plan ──► edit ──► PartitionChanged
+//
 // Who owns what. Nothing of the plans outlives a call. The lock is held while records are proposed: it is the order of the
-// decisions, and no reader needs it.
+// decisions, and no reader needs it. Reports are taken under a lock of their own, so that none waits for a decision.
 //
 // Answers are sentinels with the text that the client is shown around them; Kafka's numbers for them are the business of
 // server/api.
@@ -44,16 +51,21 @@ type Options struct {
 	Rand *rand.Rand
 	// NewID makes topic ids; nil takes them from Rand, which must then be seeded from a cryptographic source.
 	NewID func() metadata.TopicID
-	// Live says whether the process of a registered, unfenced broker is known to be running; nil says no.
-	Live   func(*metadata.Broker) bool
+	// Node is the broker of this process: a proposal that is done has been applied here, so WaitApplied does not wait for it.
+	Node   metadata.BrokerID
 	Logger *slog.Logger
 }
 
 // Controller decides. Its methods are safe for concurrent use; each waits for its turn.
 type Controller struct {
 	o Options
-	// turn is the order of decisions; see the package comment.
+	// turn is the order of decisions; see the package comment. It is taken before liveMu.
 	turn sync.Mutex
+
+	liveMu sync.Mutex // guards live and wake; never held across a proposal
+	live   liveness
+	// wake is closed and replaced when a broker has reported or was fenced.
+	wake chan struct{}
 }
 
 // New makes a controller.
@@ -61,10 +73,7 @@ func New(o Options) *Controller {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Live == nil {
-		o.Live = func(*metadata.Broker) bool { return false }
-	}
-	return &Controller{o: o}
+	return &Controller{o: o, wake: make(chan struct{})}
 }
 
 // CreateTopic asks for one topic.

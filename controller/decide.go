@@ -13,18 +13,20 @@ import (
 const maxProposal = 256 << 10
 
 // plan runs f under the lock against the newest image, proposes what it returns, and gives each record's refusal to report.
-func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Record, report func(i int, r metadata.Result, err error)) error {
+// index is that of the last entry, 0 when there was nothing to propose.
+func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Record, report func(i int, r metadata.Result, err error)) (index uint64, err error) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	term, err := c.o.Proposer.Lead()
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNotController, err)
+		return 0, fmt.Errorf("%w: %w", ErrNotController, err)
 	}
-	p := &planner{img: c.o.Proposer.Image(), static: c.o.Static, rand: c.o.Rand, newID: c.topicID, live: c.o.Live}
+	p := &planner{img: c.o.Proposer.Image(), static: c.o.Static, rand: c.o.Rand, newID: c.topicID, live: c.running}
 	records := f(p)
 	for done := 0; done < len(records); {
 		n := batch(records[done:])
-		_, results, err := c.o.Proposer.ProposeAt(ctx, term, records[done:done+n])
+		at, results, err := c.o.Proposer.ProposeAt(ctx, term, records[done:done+n])
+		index = max(index, at)
 		for i := range n {
 			switch {
 			case err != nil:
@@ -35,7 +37,14 @@ func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Recor
 		}
 		done += n
 	}
-	return nil
+	return index, nil
+}
+
+// running says whether the process of a registered broker is, or may be, running when another wants its place.
+func (c *Controller) running(b *metadata.Broker, r *Registration) bool {
+	c.liveMu.Lock()
+	defer c.liveMu.Unlock()
+	return c.live.running(b, r)
 }
 
 // batch says how many of the records go together.
@@ -88,41 +97,50 @@ func (c *Controller) topicID() metadata.TopicID {
 	}
 }
 
-// CreateTopics makes topics and answers when this node has applied them. The error is of the request as a whole:
+// CreateTopics makes topics and answers when every live broker has applied them, as WaitApplied does. The error is of the request as a whole:
 // ErrNotController.
 func (c *Controller) CreateTopics(ctx context.Context, req CreateTopicsRequest) (answers []CreatedTopic, err error) {
 	var of []int
-	err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+	index, err := c.plan(ctx, func(p *planner) (records []metadata.Record) {
 		answers, records, of = p.planCreate(req)
 		return records
 	}, func(i int, _ metadata.Result, err error) { answers[of[i]].Err = err })
+	if index > 0 {
+		c.WaitApplied(ctx, index)
+	}
 	return answers, err
 }
 
 // DeleteTopics takes topics away.
 func (c *Controller) DeleteTopics(ctx context.Context, topics []TopicRef) (answers []DeletedTopic, err error) {
 	var of []int
-	err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+	index, err := c.plan(ctx, func(p *planner) (records []metadata.Record) {
 		answers, records, of = p.planDelete(topics)
 		return records
 	}, func(i int, _ metadata.Result, err error) { answers[of[i]].Err = err })
+	if index > 0 {
+		c.WaitApplied(ctx, index)
+	}
 	return answers, err
 }
 
 // CreatePartitions grows topics.
 func (c *Controller) CreatePartitions(ctx context.Context, req CreatePartitionsRequest) (answers []GrownTopic, err error) {
 	var of []int
-	err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+	index, err := c.plan(ctx, func(p *planner) (records []metadata.Record) {
 		answers, records, of = p.planGrow(req)
 		return records
 	}, func(i int, _ metadata.Result, err error) { answers[of[i]].Err = err })
+	if index > 0 {
+		c.WaitApplied(ctx, index)
+	}
 	return answers, err
 }
 
 // IncrementalAlterConfigs changes single settings. Loggers are not among its resources: see [AlterLoggers].
 func (c *Controller) IncrementalAlterConfigs(ctx context.Context, req AlterConfigsRequest) (answers []AlteredResource, err error) {
 	var of []int
-	err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+	_, err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
 		answers, records, of = p.planAlter(req)
 		return records
 	}, func(i int, _ metadata.Result, err error) { answers[of[i]].Err = err })
@@ -132,17 +150,24 @@ func (c *Controller) IncrementalAlterConfigs(ctx context.Context, req AlterConfi
 // AlterConfigs replaces all settings of resources.
 func (c *Controller) AlterConfigs(ctx context.Context, req ReplaceConfigsRequest) (answers []AlteredResource, err error) {
 	var of []int
-	err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+	_, err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
 		answers, records, of = p.planReplace(req)
 		return records
 	}, func(i int, _ metadata.Result, err error) { answers[of[i]].Err = err })
 	return answers, err
 }
 
-// all plans records of which each must be accepted; last is the result of the last one.
-func (c *Controller) all(ctx context.Context, f func(*planner) ([]metadata.Record, error)) (last metadata.Result, err error) {
+// decided is what became of records of which each must be accepted: the log index of the last, 0 when there were none, and its
+// result.
+type decided struct {
+	index uint64
+	last  metadata.Result
+}
+
+// all plans records of which each must be accepted.
+func (c *Controller) all(ctx context.Context, f func(*planner) ([]metadata.Record, error)) (d decided, err error) {
 	var failed error
-	err = c.plan(ctx, func(p *planner) []metadata.Record {
+	d.index, err = c.plan(ctx, func(p *planner) []metadata.Record {
 		records, err := f(p)
 		if err != nil {
 			failed = err
@@ -150,19 +175,19 @@ func (c *Controller) all(ctx context.Context, f func(*planner) ([]metadata.Recor
 		}
 		return records
 	}, func(_ int, r metadata.Result, err error) {
-		last = r
+		d.last = r
 		if err != nil && failed == nil {
 			failed = err
 		}
 	})
-	return last, errors.Join(err, failed)
+	return d, errors.Join(err, failed)
 }
 
 // RegisterBroker registers a process as a broker, fenced, and returns its epoch: the log index of the registration. When it
 // returns this node has applied that index.
 func (c *Controller) RegisterBroker(ctx context.Context, r Registration) (epoch int64, err error) {
-	last, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planRegister(r) })
-	return last.Value, err
+	d, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planRegister(r) })
+	return d.last.Value, err
 }
 
 // ReportLost says that a broker's replicas of these partitions miss data that they had: called between registration and
@@ -180,13 +205,12 @@ func (c *Controller) Unfence(ctx context.Context, id metadata.BrokerID, epoch in
 
 // Fence takes a broker for dead.
 func (c *Controller) Fence(ctx context.Context, id metadata.BrokerID, epoch int64) error {
-	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planFence(id, epoch) })
-	return err
+	return c.fence(ctx, id, epoch)
 }
 
 // AllocateProducerIDs gives a block of producer ids to a broker; no other gets them, ever.
 func (c *Controller) AllocateProducerIDs(ctx context.Context, id metadata.BrokerID, epoch int64) (ProducerIDs, error) {
-	last, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) {
+	d, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) {
 		if _, err := p.brokerAt(id, epoch); err != nil {
 			return nil, err
 		}
@@ -195,17 +219,5 @@ func (c *Controller) AllocateProducerIDs(ctx context.Context, id metadata.Broker
 	if err != nil {
 		return ProducerIDs{}, err
 	}
-	return ProducerIDs{First: last.Value, Count: ProducerIDBlock}, nil
-}
-
-// ElectLeader holds one election.
-func (c *Controller) ElectLeader(ctx context.Context, e Elect) error {
-	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) {
-		rec, err := p.planElect(e)
-		if err != nil {
-			return nil, err
-		}
-		return []metadata.Record{rec}, nil
-	})
-	return err
+	return ProducerIDs{First: d.last.Value, Count: ProducerIDBlock}, nil
 }

@@ -45,6 +45,18 @@ var (
 	ErrPreferredLeaderNotAvailable = errors.New("preferred leader is not available")
 	// ErrEligibleLeadersNotAvailable: no replica may lead.
 	ErrEligibleLeadersNotAvailable = errors.New("no eligible leader is available")
+	// ErrFencedLeaderEpoch: the partition has had another leader, or another incarnation of it, since.
+	ErrFencedLeaderEpoch = errors.New("fenced leader epoch")
+	// ErrInvalidUpdateVersion: the partition has changed since the request was made.
+	ErrInvalidUpdateVersion = errors.New("invalid update version")
+	// ErrIneligibleReplica: a broker that may not join the in-sync set: not registered, fenced, shutting down, another epoch.
+	ErrIneligibleReplica = errors.New("ineligible replica")
+	// ErrNewLeaderElected: the change was made and moved the leadership away from the sender.
+	ErrNewLeaderElected = errors.New("new leader elected")
+	// ErrNoReassignment: there is no reassignment to cancel.
+	ErrNoReassignment = errors.New("no reassignment in progress")
+	// ErrFeatureUpdateFailed: the cluster can not have that level of a feature.
+	ErrFeatureUpdateFailed = errors.New("feature update failed")
 	// ErrNotController: this node does not lead the metadata log, or lost it before the records were committed.
 	ErrNotController = errors.New("this is not the controller")
 	// ErrNotCommitted: the records were not committed in time, or it is not known whether they were.

@@ -19,9 +19,11 @@ func (p *planner) newPlacement() *placement {
 	var live, fenced []*metadata.Broker
 	for _, b := range p.img.Brokers() {
 		pl.rack[b.ID] = b.Rack
-		if usable(b) {
+		switch {
+		case p.drained(b.ID):
+		case usable(b):
 			live = append(live, b)
-		} else {
+		default:
 			fenced = append(fenced, b)
 		}
 	}
@@ -85,6 +87,8 @@ func (pl *placement) take(n int) []metadata.BrokerID {
 func (pl *placement) check(n, minInsync int) error {
 	const cannot = "Unable to replicate the partition %d time(s): "
 	switch {
+	case n > len(pl.live)+len(pl.fenced) && len(pl.rack) > len(pl.live)+len(pl.fenced):
+		return answer(ErrInvalidReplicationFactor, cannot+"The target replication factor of %d cannot be reached because only %d of %d registered broker(s) are not drained.", n, n, len(pl.live)+len(pl.fenced), len(pl.rack))
 	case n > len(pl.live)+len(pl.fenced):
 		return answer(ErrInvalidReplicationFactor, cannot+"The target replication factor of %d cannot be reached because only %d broker(s) are registered.", n, n, len(pl.live)+len(pl.fenced))
 	case len(pl.live) == 0:

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"math/rand/v2"
 	"strconv"
 
@@ -17,8 +18,13 @@ type planner struct {
 	static *config.Broker
 	rand   *rand.Rand
 	newID  func() metadata.TopicID
-	// live says whether a registered process is known to be running.
-	live func(*metadata.Broker) bool
+	// live says whether a registered process is known to be running, or may be.
+	live func(*metadata.Broker, *Registration) bool
+	// assume is what suppose was told; rules are those of the topics looked at so far.
+	assume map[metadata.BrokerID]bool
+	rules  map[metadata.TopicID]rules
+	// cleared are the partitions whose eligible set this plan has emptied.
+	cleared map[PartitionRef]bool
 }
 
 // layers are the settings of the cluster, without any topic's.
@@ -52,14 +58,19 @@ func (p *planner) members() map[metadata.BrokerID]bool {
 	return all
 }
 
-// defaultReplicas is the replication factor of a topic that names none.
+// defaultReplicas is the replication factor of a topic that names none: three, or as many as there are brokers that may take
+// replicas.
 func (p *planner) defaultReplicas() int {
-	if l := p.layers().DescribeBroker([]string{"default.replication.factor"}); len(l) == 1 && l[0].Value != nil {
+	all := p.members()
+	maps.DeleteFunc(all, func(id metadata.BrokerID, _ bool) bool { return p.drained(id) })
+	layers := p.layers()
+	layers.Brokers = len(all)
+	if l := layers.DescribeBroker([]string{"default.replication.factor"}); len(l) == 1 && l[0].Value != nil {
 		if n, err := strconv.Atoi(*l[0].Value); err == nil && n > 0 {
 			return n
 		}
 	}
-	return p.static.ReplicationFactor(len(p.members()))
+	return p.static.ReplicationFactor(len(all))
 }
 
 // usable says that the broker can take replicas now.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -22,8 +23,10 @@ type world struct {
 	index  uint64
 	ids    byte
 	leader bool
+	term   uint64
 	c      *Controller
-	live   map[int32]bool
+	// now is the controller's monotonic clock; commands set it with at=.
+	now time.Duration
 }
 
 func (w *world) Image() *metadata.Image { return w.img }
@@ -32,7 +35,7 @@ func (w *world) Lead() (uint64, error) {
 	if !w.leader {
 		return 0, errors.New("node 2 is")
 	}
-	return 1, nil
+	return w.term, nil
 }
 
 func (w *world) ProposeAt(_ context.Context, term uint64, records []metadata.Record) (uint64, []metadata.Result, error) {
@@ -40,7 +43,7 @@ func (w *world) ProposeAt(_ context.Context, term uint64, records []metadata.Rec
 	payload := metadata.AppendCommand(nil, &metadata.Command{
 		Session: metadata.Session{Epoch: metadata.NoEpoch}, Groups: []metadata.Group{{Term: term, Records: records}},
 	})
-	next, _, out, err := metadata.Apply(w.img, metadata.Entry{Index: w.index, Term: 1, Payload: payload})
+	next, _, out, err := metadata.Apply(w.img, metadata.Entry{Index: w.index, Term: w.term, Payload: payload})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -49,11 +52,11 @@ func (w *world) ProposeAt(_ context.Context, term uint64, records []metadata.Rec
 }
 
 func newWorld() *world {
-	w := &world{img: metadata.New(), leader: true, live: map[int32]bool{}}
+	w := &world{img: metadata.New(), leader: true, term: 1}
 	w.c = New(Options{
 		Proposer: w, Static: config.Default(), Rand: rand.New(rand.NewPCG(1, 2)),
 		NewID: func() metadata.TopicID { w.ids++; return metadata.TopicID{w.ids} },
-		Live:  func(b *metadata.Broker) bool { return w.live[b.ID] },
+		Node:  -1,
 	})
 	return w
 }
@@ -64,6 +67,7 @@ var kinds = []error{
 	ErrInvalidReplicaAssignment, ErrInvalidRequest, ErrInvalidConfig, ErrUnknownOperation, ErrPolicyViolation, ErrUnknownResource,
 	ErrInconsistentClusterID, ErrDuplicateBroker, ErrStaleBrokerEpoch, ErrBrokerNotRegistered, ErrElectionNotNeeded,
 	ErrPreferredLeaderNotAvailable, ErrEligibleLeadersNotAvailable, ErrNotController, ErrNotCommitted,
+	ErrFencedLeaderEpoch, ErrInvalidUpdateVersion, ErrIneligibleReplica, ErrNewLeaderElected, ErrNoReassignment, ErrFeatureUpdateFailed,
 }
 
 func verdict(err error) string {
@@ -283,72 +287,248 @@ func (w *world) grow(d *datadriven.TestData, b *strings.Builder, dry bool, fail 
 	}
 }
 
-// brokers are the commands about brokers and elections, and those that look.
+// command is one line of a script with what its arguments mean.
+type command struct {
+	t *testing.T
+	d *datadriven.TestData
+	b *strings.Builder
+}
+
+func (c command) number(key string, otherwise int) int {
+	if c.d.HasArg(key) {
+		c.d.ScanArgs(c.t, key, &otherwise)
+	}
+	return otherwise
+}
+
+func (c command) text(key string) (v string) {
+	if c.d.HasArg(key) {
+		c.d.ScanArgs(c.t, key, &v)
+	}
+	return v
+}
+
+func (c command) say(format string, args ...any) { fmt.Fprintf(c.b, format+"\n", args...) }
+
+// partition reads "TOPIC NUMBER".
+func (w *world) partition(f []string) PartitionRef {
+	topic, ok := w.img.TopicByName(f[0])
+	if !ok {
+		return PartitionRef{Partition: int32(number(f[1]))}
+	}
+	return PartitionRef{topic.ID, int32(number(f[1]))}
+}
+
+func (w *world) refs(d *datadriven.TestData) (refs []PartitionRef) {
+	for _, l := range lines(d) {
+		refs = append(refs, w.partition(strings.Fields(l)))
+	}
+	return refs
+}
+
+// brokers are the commands about brokers, and those that look.
 func (w *world) brokers(t *testing.T, d *datadriven.TestData, b *strings.Builder) {
 	ctx := context.Background()
-	arg := func(key string) (v int) {
-		if d.HasArg(key) {
-			d.ScanArgs(t, key, &v)
-		}
-		return v
+	c := command{t, d, b}
+	id := int32(c.number("id", 0))
+	epoch := int64(c.number("epoch", 0))
+	if known, ok := w.img.Broker(id); ok && epoch == 0 {
+		epoch = known.Epoch
 	}
-	id := int32(arg("id"))
-	epoch := int64(arg("epoch"))
-	if epoch == 0 {
-		if known, ok := w.img.Broker(id); ok {
-			epoch = known.Epoch
+	if at := c.text("at"); at != "" {
+		var err error
+		if w.now, err = time.ParseDuration(at); err != nil {
+			t.Fatal(err)
 		}
 	}
 	switch d.Cmd {
 	case "register":
-		r := Registration{ID: id, Incarnation: [16]byte{byte(arg("incarnation"))}}
-		if d.HasArg("rack") {
-			d.ScanArgs(t, "rack", &r.Rack)
+		r := Registration{
+			ID: id, Incarnation: [16]byte{byte(c.number("incarnation", 0))}, Rack: c.text("rack"), ClusterID: c.text("cluster"),
+			PreviousEpoch: int64(c.number("previous", -1)),
 		}
-		if d.HasArg("cluster") {
-			d.ScanArgs(t, "cluster", &r.ClusterID)
+		if n := c.number("directory", 0); n > 0 {
+			r.Directories = []metadata.DirectoryID{{byte(n)}}
 		}
 		e, err := w.c.RegisterBroker(ctx, r)
-		fmt.Fprintf(b, "%s, epoch %d\n", verdict(err), e)
+		c.say("%s, epoch %d", verdict(err), e)
 	case "unfence":
-		fmt.Fprintln(b, verdict(w.c.Unfence(ctx, id, epoch)))
+		c.say("%s", verdict(w.c.Unfence(ctx, id, epoch)))
 	case "fence":
-		fmt.Fprintln(b, verdict(w.c.Fence(ctx, id, epoch)))
+		c.say("%s", verdict(w.c.Fence(ctx, id, epoch)))
 	case "lost":
-		var refs []PartitionRef
-		for _, l := range lines(d) {
-			f := strings.Fields(l)
-			topic, _ := w.img.TopicByName(f[0])
-			refs = append(refs, PartitionRef{topic.ID, int32(number(f[1]))})
+		c.say("%s", verdict(w.c.ReportLost(ctx, id, epoch, w.refs(d))))
+	case "beat":
+		w.beat(c, Heartbeat{ID: id, Epoch: epoch})
+	case "tick":
+		if err := w.c.Tick(ctx, w.now); err != nil {
+			c.say("%s", verdict(err))
 		}
-		fmt.Fprintln(b, verdict(w.c.ReportLost(ctx, id, epoch, refs)))
-	case "alive":
-		w.live[id] = !d.HasArg("no")
+	case "dropped":
+		c.say("%s", verdict(w.c.Dropped(ctx, id, epoch)))
 	case "ids":
 		ids, err := w.c.AllocateProducerIDs(ctx, id, epoch)
-		fmt.Fprintf(b, "%s %+v\n", verdict(err), ids)
-	case "elect":
-		var name string
-		d.ScanArgs(t, "topic", &name)
-		fmt.Fprintln(b, verdict(w.c.ElectLeader(ctx, Elect{Topic: name, Partition: int32(arg("partition")), Unclean: d.HasArg("unclean")})))
+		c.say("%s %+v", verdict(err), ids)
+	case "drain":
+		c.say("%s", verdict(w.c.Drain(ctx, id, !d.HasArg("off"))))
+	case "unregister":
+		c.say("%s", verdict(w.c.UnregisterBroker(ctx, id)))
 	case "step-down":
 		w.leader = false
+	case "lead":
+		w.leader, w.term = true, w.term+1
 	case "feature":
-		_, _, _ = w.ProposeAt(ctx, 0, []metadata.Record{metadata.FeatureLevel{Name: elrFeature, Level: int16(arg("elr"))}})
+		_, _, _ = w.ProposeAt(ctx, 0, []metadata.Record{metadata.FeatureLevel{Name: elrFeature, Level: int16(c.number("elr", 0))}})
 	case "image":
 		w.show(b)
 	default:
-		t.Fatalf("%s: unknown command %s", d.Pos, d.Cmd)
+		w.partitions(c)
+	}
+}
+
+// beat sends a heartbeat: what it lost are the lines, offline=N names a directory.
+func (w *world) beat(c command, h Heartbeat) {
+	h.Applied = uint64(c.number("applied", int(w.img.Index())))
+	h.WantFence, h.WantShutdown = c.d.HasArg("want-fence"), c.d.HasArg("want-shutdown")
+	h.Lost = w.refs(c.d)
+	if n := c.number("offline", 0); n > 0 {
+		h.Offline = []metadata.DirectoryID{{byte(n)}}
+	}
+	a, err := w.c.Heartbeat(context.Background(), w.now, h)
+	if err != nil {
+		c.say("%s", verdict(err))
+		return
+	}
+	c.say("caught up %v, fenced %v, shut down %v", a.CaughtUp, a.Fenced, a.ShutDown)
+}
+
+// partitions are the commands about in-sync sets, leaders and replicas.
+func (w *world) partitions(c command) {
+	ctx := context.Background()
+	switch c.d.Cmd {
+	case "in-sync":
+		w.inSync(c)
+	case "elect":
+		req := ElectLeadersRequest{Unclean: c.d.HasArg("unclean")}
+		for _, l := range lines(c.d) {
+			f := strings.Fields(l)
+			req.Partitions = append(req.Partitions, TopicPartition{f[0], int32(number(f[1]))})
+		}
+		answers, err := w.c.ElectLeaders(ctx, req)
+		if err != nil {
+			c.say("%s", verdict(err))
+		}
+		for _, a := range answers {
+			c.say("%s-%d: %s", a.Topic, a.Partition, verdict(a.Err))
+		}
+	case "reassign":
+		req := ReassignRequest{KeepFactor: c.d.HasArg("keep-factor")}
+		for _, l := range lines(c.d) {
+			f := strings.Fields(l)
+			r := Reassignment{Topic: f[0], Partition: int32(number(f[1]))}
+			if f[2] != "cancel" {
+				r.Replicas = numbers(strings.Trim(f[2], "[]"))
+			}
+			req.Partitions = append(req.Partitions, r)
+		}
+		answers, err := w.c.Reassign(ctx, req)
+		if err != nil {
+			c.say("%s", verdict(err))
+		}
+		for _, a := range answers {
+			c.say("%s-%d: %s", a.Topic, a.Partition, verdict(a.Err))
+		}
+	case "reassignments":
+		all, err := w.c.ListReassignments(nil)
+		if err != nil {
+			c.say("%s", verdict(err))
+		}
+		for _, r := range all {
+			c.say("%s-%d replicas %v adding %v removing %v", r.Topic, r.Partition, r.Replicas, r.Adding, r.Removing)
+		}
+	case "features":
+		var req UpdateFeaturesRequest
+		for _, l := range lines(c.d) {
+			f := strings.Fields(l)
+			req.Updates = append(req.Updates, FeatureUpdate{f[0], int16(number(f[1])), FeatureChange(number(f[2]))})
+		}
+		c.say("%s", verdict(w.c.UpdateFeatures(ctx, req)))
+	default:
+		c.t.Fatalf("%s: unknown command %s", c.d.Pos, c.d.Cmd)
+	}
+}
+
+// inSync sends a leader's wish. A line is "TOPIC NUMBER [ID,ID:EPOCH…] [leader-epoch=N] [partition-epoch=N] [recovering]"; epochs that are not
+// given are the current ones.
+func (w *world) inSync(c command) {
+	req := AlterPartitionRequest{Broker: int32(c.number("id", 0)), Epoch: int64(c.number("epoch", 0))}
+	if b, ok := w.img.Broker(req.Broker); ok && req.Epoch == 0 {
+		req.Epoch = b.Epoch
+	}
+	for _, l := range lines(c.d) {
+		f := strings.Fields(l)
+		ref := w.partition(f)
+		ch := ISRChange{Topic: ref.Topic, Partition: ref.Partition, Recovered: true}
+		if part, ok := w.img.Partition(ref.Topic, ref.Partition); ok {
+			ch.LeaderEpoch, ch.PartitionEpoch = part.LeaderEpoch, part.PartitionEpoch
+		}
+		for _, m := range strings.Split(strings.Trim(f[2], "[]"), ",") {
+			id, epoch, given := strings.Cut(m, ":")
+			member := InSyncMember{ID: int32(number(id)), Epoch: -1}
+			if b, ok := w.img.Broker(member.ID); ok {
+				member.Epoch = b.Epoch
+			}
+			if given {
+				member.Epoch = int64(number(epoch))
+			}
+			ch.ISR = append(ch.ISR, member)
+		}
+		for _, o := range f[3:] {
+			k, v, _ := strings.Cut(o, "=")
+			switch k {
+			case "leader-epoch":
+				ch.LeaderEpoch = int32(number(v))
+			case "partition-epoch":
+				ch.PartitionEpoch = int32(number(v))
+			case "recovering":
+				ch.Recovered = false
+			default:
+				c.t.Fatal(o)
+			}
+		}
+		req.Changes = append(req.Changes, ch)
+	}
+	answers, err := w.c.AlterPartition(context.Background(), req)
+	if err != nil {
+		c.say("%s", verdict(err))
+	}
+	for i, a := range answers {
+		name := strings.Fields(lines(c.d)[i])[0]
+		if a.Err != nil {
+			c.say("%s-%d: %s", name, a.Partition, verdict(a.Err))
+			continue
+		}
+		c.say("%s-%d: ok, isr %v leader %d epoch %d.%d unclean %v", name, a.Partition, a.ISR, a.Leader, a.LeaderEpoch, a.PartitionEpoch, a.Unclean)
 	}
 }
 
 func (w *world) show(b *strings.Builder) {
 	for _, k := range w.img.Brokers() {
-		fmt.Fprintf(b, "broker %d epoch %d fenced %v\n", k.ID, k.Epoch, k.Fenced)
+		fmt.Fprintf(b, "broker %d epoch %d fenced %v", k.ID, k.Epoch, k.Fenced)
+		if k.ShuttingDown {
+			b.WriteString(" shutting down")
+		}
+		b.WriteByte('\n')
 	}
 	for t := range w.img.Topics() {
 		for i, p := range t.Partitions {
 			fmt.Fprintf(b, "%s-%d replicas %v isr %v leader %d epoch %d.%d", t.Name, i, p.Replicas, p.ISR, p.Leader, p.LeaderEpoch, p.PartitionEpoch)
+			if len(p.ELR) > 0 {
+				fmt.Fprintf(b, " elr %v", p.ELR)
+			}
+			if len(p.Adding)+len(p.Removing) > 0 {
+				fmt.Fprintf(b, " adding %v removing %v", p.Adding, p.Removing)
+			}
 			if p.Unclean {
 				b.WriteString(" unclean")
 			}

@@ -288,7 +288,7 @@ func (p *planner) growOne(t *GrowTopic, left *int) (metadata.PartitionsAdded, er
 		return rec, answer(ErrInvalidReplicaAssignment, "Attempted to add %d additional partition(s), but only %d assignment(s) were specified.", more, len(t.Assignments))
 	}
 	*left -= more
-	replicas := len(topic.Partitions[0].Replicas)
+	replicas := topic.ReplicationFactor()
 	rec.Partitions = make([]metadata.Partition, more)
 	if len(t.Assignments) > 0 {
 		for i, a := range t.Assignments {

@@ -31,16 +31,14 @@ type Topic struct {
 	Partitions []*Partition
 }
 
-// ReplicationFactor is the number of replicas from which defaults follow: the fewest that a partition has, those that a
-// reassignment is still bringing in not counted.
+// ReplicationFactor is the number of replicas from which the topic's defaults follow: the most that a partition has, those
+// that a reassignment is still bringing in not counted.
 func (t *Topic) ReplicationFactor() int {
-	n := 0
-	for i, p := range t.Partitions {
-		if settled := len(p.Replicas) - len(p.Adding); i == 0 || settled < n {
-			n = settled
-		}
+	n := 1
+	for _, p := range t.Partitions {
+		n = max(n, p.settled())
 	}
-	return max(1, n)
+	return n
 }
 
 // Partition is what the cluster has agreed on about one partition.
@@ -59,6 +57,12 @@ type Partition struct {
 	// Unclean is true from an election outside ISR and ELR until the new leader has reported that it is done.
 	Unclean bool
 }
+
+func (p *Partition) settled() int { return len(p.Replicas) - len(p.Adding) }
+
+// MinInSync is the least size of the in-sync set for acks=all, from the topic's min.insync.replicas: no partition needs more
+// replicas than it has, those that a reassignment is still bringing in not counted. Below it the high watermark stands still.
+func (p *Partition) MinInSync(setting int) int { return max(1, min(setting, p.settled())) }
 
 // Voter is a member of the first quorum.
 type Voter struct {

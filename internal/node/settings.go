@@ -30,9 +30,7 @@ func (s *settings) layers(img *metadata.Image, t *metadata.Topic) config.Layers 
 	}
 	if t != nil {
 		l.Topic = img.Configs(metadata.ResourceTopic, t.Name)
-		if len(t.Partitions) > 0 {
-			l.Replicas = len(t.Partitions[0].Replicas)
-		}
+		l.Replicas = t.ReplicationFactor()
 	}
 	return l
 }

@@ -1,0 +1,236 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/keeplog/keeplog/metadata"
+)
+
+// Heartbeat is what a broker says of itself twice a second, and at once when it has applied changes of topics.
+type Heartbeat struct {
+	ID    metadata.BrokerID
+	Epoch int64
+	// Applied is the newest log index that the broker has applied, its partitions included.
+	Applied uint64
+	// WantFence says that the broker is not ready, as between registration and the comparison of its directories with the image.
+	// WantShutdown asks for a controlled shutdown; once asked for, there is no way back in this epoch.
+	WantFence, WantShutdown bool
+	// Lost are partitions whose replica here misses data that it had. They leave the sets before the broker is unfenced.
+	Lost []PartitionRef
+	// Offline are data directories that have failed.
+	Offline []metadata.DirectoryID
+}
+
+// HeartbeatAnswer is the controller's view. Only an answer with Fenced false renews the broker's lease.
+type HeartbeatAnswer struct {
+	// CaughtUp says that the broker has applied all that it must know to be unfenced.
+	CaughtUp bool
+	Fenced   bool
+	// ShutDown says that the broker may stop: it leads nothing that another could, and the others know.
+	ShutDown bool
+}
+
+// appliedPatience is the longest that WaitApplied waits.
+const appliedPatience = time.Second
+
+// Heartbeat takes a broker's report. now is of the monotonic clock that Tick gets, too. Errors: ErrNotController,
+// ErrBrokerNotRegistered, ErrStaleBrokerEpoch.
+func (c *Controller) Heartbeat(ctx context.Context, now time.Duration, h Heartbeat) (HeartbeatAnswer, error) {
+	term, err := c.o.Proposer.Lead()
+	if err != nil {
+		return HeartbeatAnswer{}, fmt.Errorf("%w: %w", ErrNotController, err)
+	}
+	img := c.o.Proposer.Image()
+	b, err := (&planner{img: img}).brokerAt(h.ID, h.Epoch)
+	if err != nil {
+		return HeartbeatAnswer{}, err
+	}
+	c.liveMu.Lock()
+	c.live.observe(term, img, now, false)
+	p := *c.live.report(&h, now)
+	c.liveMu.Unlock()
+	c.woken()
+	if len(h.Lost) > 0 || len(h.Offline) > 0 {
+		if _, err := c.all(ctx, func(pl *planner) ([]metadata.Record, error) { return pl.planMissing(&h) }); err != nil {
+			return HeartbeatAnswer{}, err
+		}
+	}
+	if h.WantShutdown || b.ShuttingDown {
+		return c.shutDown(ctx, b, p)
+	}
+	a := HeartbeatAnswer{CaughtUp: p.applied >= p.need, Fenced: b.Fenced}
+	switch {
+	case h.WantFence && !b.Fenced:
+		a.Fenced = true
+		err = c.fence(ctx, h.ID, h.Epoch)
+	case !h.WantFence && b.Fenced && a.CaughtUp:
+		a.Fenced = false
+		err = c.Unfence(ctx, h.ID, h.Epoch)
+	}
+	if err != nil {
+		return HeartbeatAnswer{}, err
+	}
+	return a, nil
+}
+
+// shutDown goes on with a controlled shutdown: leaderships are moved, the other brokers hear of it, the broker is fenced.
+func (c *Controller) shutDown(ctx context.Context, b *metadata.Broker, p pulse) (HeartbeatAnswer, error) {
+	a := HeartbeatAnswer{CaughtUp: p.applied >= p.need, Fenced: b.Fenced, ShutDown: b.Fenced}
+	if b.Fenced {
+		return a, nil
+	}
+	moved, err := c.all(ctx, func(pl *planner) ([]metadata.Record, error) { return pl.planShutdown(b.ID, b.Epoch) })
+	if err != nil {
+		return HeartbeatAnswer{}, err
+	}
+	img := c.o.Proposer.Image()
+	c.liveMu.Lock()
+	told := false
+	if now := c.live.pulses[b.ID]; now != nil && now.epoch == b.Epoch {
+		switch {
+		case moved.index > 0:
+			now.leaving = moved.index
+		case now.leaving == 0:
+			now.leaving = img.Index()
+		}
+		told = c.live.applied(img, now.leaving, b.ID)
+	}
+	c.liveMu.Unlock()
+	if !told {
+		return a, nil
+	}
+	a.Fenced, a.ShutDown = true, true
+	return a, c.fence(ctx, b.ID, b.Epoch)
+}
+
+// fence takes one broker for dead.
+func (c *Controller) fence(ctx context.Context, id metadata.BrokerID, epoch int64) error {
+	done, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planFence(id, epoch) })
+	if err == nil {
+		c.taken(done.index, id)
+	}
+	return err
+}
+
+// taken notes who was taken for dead.
+func (c *Controller) taken(index uint64, ids ...metadata.BrokerID) {
+	if index == 0 {
+		index = c.o.Proposer.Image().Index()
+	}
+	c.liveMu.Lock()
+	c.live.dead(index, ids...)
+	c.liveMu.Unlock()
+	c.woken()
+}
+
+// Dropped says that the process of a broker is gone: a connection to it was dropped, and the next dial refused. epoch is the
+// broker's at that time; a newer incarnation is left alone. Nothing happens when this node is not the controller.
+func (c *Controller) Dropped(ctx context.Context, id metadata.BrokerID, epoch int64) error {
+	if _, err := c.o.Proposer.Lead(); err != nil {
+		return nil //nolint:nilerr // the controller has its own connections
+	}
+	return c.fence(ctx, id, epoch)
+}
+
+// Tick does what is due, when this node is the controller: fences whose session has ended, gives partitions leaders,
+// completes reassignments, brings leaderships back to preferred replicas. It is called every 100 ms on every node of a cluster;
+// a node alone does not call it. now is of any monotonic clock.
+func (c *Controller) Tick(ctx context.Context, now time.Duration) error {
+	c.liveMu.Lock()
+	c.live.ticked = true
+	term, err := c.o.Proposer.Lead()
+	if err != nil {
+		c.live = liveness{ticked: true}
+		c.liveMu.Unlock()
+		return nil //nolint:nilerr // another node's business
+	}
+	img := c.o.Proposer.Image()
+	c.live.observe(term, img, now, true)
+	expired := c.live.expired(now)
+	c.liveMu.Unlock()
+	if len(expired) > 0 {
+		done, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planExpired(expired), nil })
+		if err != nil {
+			return err
+		}
+		c.o.Logger.Warn("brokers that did not report are fenced", "brokers", expired)
+		c.taken(done.index, expired...)
+	}
+	return c.reconcile(ctx, now)
+}
+
+// reconcile looks at all partitions when the image is another than last time, or something is due.
+func (c *Controller) reconcile(ctx context.Context, now time.Duration) error {
+	index := c.o.Proposer.Image().Index()
+	c.liveMu.Lock()
+	every := c.balanceEvery()
+	balance := every > 0 && now-c.live.balanced >= every
+	if balance {
+		c.live.balanced = now
+	}
+	idle := !balance && c.live.looked == index && len(c.live.leaderless) == 0
+	c.liveMu.Unlock()
+	if idle {
+		return nil
+	}
+	var seen uint64
+	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) {
+		seen = p.img.Index()
+		wanting := p.leaderless()
+		c.liveMu.Lock()
+		due := c.live.due(wanting, now)
+		c.liveMu.Unlock()
+		return p.planReconcile(balance, due), nil
+	})
+	if err != nil {
+		return err
+	}
+	c.liveMu.Lock()
+	c.live.looked = seen
+	c.liveMu.Unlock()
+	return nil
+}
+
+// balanceEvery is the time between two preferred elections, 0 for never.
+func (c *Controller) balanceEvery() time.Duration {
+	if !c.o.Static.Bool("auto.leader.rebalance.enable") {
+		return 0
+	}
+	return c.o.Static.Duration("leader.imbalance.check.interval.seconds")
+}
+
+// WaitApplied waits until every live broker but this one has reported that it has applied an index, at most one second, and
+// says whether they have. On a node alone there is nothing to wait for.
+func (c *Controller) WaitApplied(ctx context.Context, index uint64) bool {
+	patience := time.NewTimer(appliedPatience)
+	defer patience.Stop()
+	for {
+		c.liveMu.Lock()
+		done := !c.live.ticked || c.live.applied(c.o.Proposer.Image(), index, c.o.Node)
+		wake := c.wake
+		c.liveMu.Unlock()
+		if done {
+			return true
+		}
+		select {
+		case <-wake:
+		case <-patience.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// woken wakes those who wait for reports.
+func (c *Controller) woken() {
+	c.liveMu.Lock()
+	defer c.liveMu.Unlock()
+	close(c.wake)
+	c.wake = make(chan struct{})
+}
+
+// drainKey is the setting of a broker that is drained; it is one so that it outlives restarts and is seen by every tool.
+const drainKey = "keeplog.broker.drained"

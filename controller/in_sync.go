@@ -1,0 +1,203 @@
+package controller
+
+import (
+	"context"
+	"slices"
+
+	"github.com/keeplog/keeplog/metadata"
+)
+
+// InSyncMember is a replica that a leader wants in the in-sync set, with the broker epoch in which it fetches. An epoch of −1
+// (not known) will do for a member that is in the set already.
+type InSyncMember struct {
+	ID    metadata.BrokerID
+	Epoch int64
+}
+
+// ISRChange is a leader's wish for another in-sync set, made when the partition was at these epochs.
+type ISRChange struct {
+	Topic                       metadata.TopicID
+	Partition                   int32
+	LeaderEpoch, PartitionEpoch int32
+	ISR                         []InSyncMember
+	// Recovered is true except while the leader is still busy with an unclean election: then the set is the leader alone.
+	Recovered bool
+}
+
+// AlterPartitionRequest is sent by a leader, of itself and its epoch.
+type AlterPartitionRequest struct {
+	Broker  metadata.BrokerID
+	Epoch   int64
+	Changes []ISRChange
+}
+
+// ISRChanged is the answer for one partition. Without Err the rest is the partition as it now is.
+type ISRChanged struct {
+	Topic                       metadata.TopicID
+	Partition                   int32
+	Err                         error
+	Leader                      metadata.BrokerID
+	LeaderEpoch, PartitionEpoch int32
+	ISR                         []metadata.BrokerID
+	Unclean                     bool
+}
+
+// AlterPartition changes in-sync sets. The error is of the request as a whole: ErrNotController, ErrBrokerNotRegistered,
+// ErrStaleBrokerEpoch. A change that ends a reassignment and moves the leadership away is made, and answered with
+// ErrNewLeaderElected.
+func (c *Controller) AlterPartition(ctx context.Context, req AlterPartitionRequest) (answers []ISRChanged, err error) {
+	var of []int
+	var whole error
+	_, err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
+		if _, whole = p.brokerAt(req.Broker, req.Epoch); whole != nil {
+			return nil
+		}
+		answers, records, of = p.planInSync(req)
+		return records
+	}, func(i int, _ metadata.Result, err error) {
+		if err != nil {
+			answers[of[i]].Err = err
+		}
+	})
+	if err != nil || whole != nil {
+		return nil, first(err, whole)
+	}
+	img := c.o.Proposer.Image()
+	for i := range answers {
+		a := &answers[i]
+		if part, ok := img.Partition(a.Topic, a.Partition); ok && a.Err == nil {
+			a.Leader, a.LeaderEpoch, a.PartitionEpoch = part.Leader, part.LeaderEpoch, part.PartitionEpoch
+			a.ISR, a.Unclean = part.ISR, part.Unclean
+		}
+	}
+	return answers, nil
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planInSync plans the changes. records[i] belongs to the answer at index of[i].
+func (p *planner) planInSync(req AlterPartitionRequest) (answers []ISRChanged, records []metadata.Record, of []int) {
+	seen := map[PartitionRef]bool{}
+	for i := range req.Changes {
+		ch := &req.Changes[i]
+		ref := PartitionRef{ch.Topic, ch.Partition}
+		a := ISRChanged{Topic: ch.Topic, Partition: ch.Partition}
+		var rec metadata.PartitionChanged
+		var changed bool
+		if seen[ref] {
+			a.Err = answer(ErrInvalidRequest, "Partition %d of topic %s appears more than once.", ch.Partition, ch.Topic)
+		} else {
+			rec, changed, a.Err = p.inSyncOne(req.Broker, ch)
+		}
+		seen[ref] = true
+		if changed {
+			records, of = append(records, rec), append(of, len(answers))
+		}
+		answers = append(answers, a)
+	}
+	return answers, records, of
+}
+
+// inSyncOne plans one change. With ErrNewLeaderElected the record is to be proposed all the same.
+func (p *planner) inSyncOne(sender metadata.BrokerID, ch *ISRChange) (rec metadata.PartitionChanged, changed bool, err error) {
+	t, ok := p.img.TopicByID(ch.Topic)
+	switch {
+	case !ok:
+		return rec, false, answer(ErrUnknownTopicID, "No topic has the id %s.", ch.Topic)
+	case ch.Partition < 0 || int(ch.Partition) >= len(t.Partitions):
+		return rec, false, answer(ErrUnknownTopic, "Topic %s has no partition %d.", t.Name, ch.Partition)
+	}
+	e := p.edit(t, int(ch.Partition))
+	if err := e.checkEpochs(sender, ch); err != nil {
+		return rec, false, err
+	}
+	if err := e.checkMembers(ch); err != nil {
+		return rec, false, err
+	}
+	e.next.ISR = nil
+	for _, m := range ch.ISR {
+		e.next.ISR = append(e.next.ISR, m.ID)
+	}
+	if ch.Recovered {
+		e.next.Unclean = false
+	}
+	rec, changed = e.finish()
+	if e.next.Leader != sender {
+		err = answer(ErrNewLeaderElected, "The reassignment of %s-%d is done; broker %d leads now.", t.Name, ch.Partition, e.next.Leader)
+	}
+	return rec, changed, err
+}
+
+// checkEpochs refuses a wish that was made before the last change of the partition, or by somebody else than its leader.
+func (e *edit) checkEpochs(sender metadata.BrokerID, ch *ISRChange) error {
+	part := e.was
+	switch {
+	case ch.LeaderEpoch > part.LeaderEpoch || ch.PartitionEpoch > part.PartitionEpoch:
+		return answer(ErrNotController, "Epochs %d and %d of %s-%d are newer than %d and %d.", ch.LeaderEpoch, ch.PartitionEpoch, e.topic.Name, e.index, part.LeaderEpoch, part.PartitionEpoch)
+	case ch.LeaderEpoch < part.LeaderEpoch:
+		return answer(ErrFencedLeaderEpoch, "The leader epoch of %s-%d is %d, not %d.", e.topic.Name, e.index, part.LeaderEpoch, ch.LeaderEpoch)
+	case part.Leader != sender:
+		return answer(ErrInvalidRequest, "Broker %d does not lead %s-%d.", sender, e.topic.Name, e.index)
+	case ch.PartitionEpoch < part.PartitionEpoch:
+		return answer(ErrInvalidUpdateVersion, "The partition epoch of %s-%d is %d, not %d.", e.topic.Name, e.index, part.PartitionEpoch, ch.PartitionEpoch)
+	}
+	return nil
+}
+
+// checkMembers looks at the set itself. Who is in the set now may stay, whatever became of its broker since: only the
+// leader and the fencing of a broker take it out.
+func (e *edit) checkMembers(ch *ISRChange) error {
+	bad := func(format string, args ...any) error {
+		return answer(ErrInvalidRequest, "In-sync set of "+e.topic.Name+"-%d: "+format, append([]any{e.index}, args...)...)
+	}
+	led := false
+	for i, m := range ch.ISR {
+		if !slices.Contains(e.was.Replicas, m.ID) {
+			return bad("broker %d is no replica.", m.ID)
+		}
+		if slices.ContainsFunc(ch.ISR[:i], func(o InSyncMember) bool { return o.ID == m.ID }) {
+			return bad("broker %d is in it twice.", m.ID)
+		}
+		led = led || m.ID == e.was.Leader
+	}
+	switch {
+	case !led:
+		return bad("the leader is not in it.")
+	case !ch.Recovered && !e.was.Unclean:
+		return bad("the partition has recovered.")
+	case !ch.Recovered && len(ch.ISR) > 1:
+		return bad("%d members, while the leader has not recovered.", len(ch.ISR))
+	}
+	for _, m := range ch.ISR {
+		if slices.Contains(e.was.ISR, m.ID) {
+			continue
+		}
+		if err := e.p.mayJoin(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayJoin says why a broker may not join an in-sync set.
+func (p *planner) mayJoin(m InSyncMember) error {
+	b, ok := p.img.Broker(m.ID)
+	switch {
+	case !ok:
+		return answer(ErrIneligibleReplica, "Broker %d is not registered.", m.ID)
+	case b.Epoch != m.Epoch:
+		return answer(ErrIneligibleReplica, "The epoch of broker %d is %d, not %d.", m.ID, b.Epoch, m.Epoch)
+	case b.Fenced:
+		return answer(ErrIneligibleReplica, "Broker %d is fenced.", m.ID)
+	case b.ShuttingDown:
+		return answer(ErrIneligibleReplica, "Broker %d is shutting down.", m.ID)
+	}
+	return nil
+}

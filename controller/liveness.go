@@ -1,0 +1,159 @@
+package controller
+
+import (
+	"slices"
+	"time"
+
+	"github.com/keeplog/keeplog/metadata"
+)
+
+// The times of liveness.
+const (
+	// SessionTimeout is how long a broker that does not report is taken for alive.
+	SessionTimeout = 3 * time.Second
+	// reportGrace is how long a new controller, or one that was paused, waits for a broker's first report.
+	reportGrace = time.Second
+	// pauseAfter is the distance of two ticks from which the controller itself must have been paused.
+	pauseAfter = 500 * time.Millisecond
+	// uncleanAfter is how long a partition has no leader before unclean.leader.election.enable gives it one.
+	uncleanAfter = 10 * time.Second
+)
+
+// pulse is what this controller knows of one incarnation of a broker beyond the image.
+type pulse struct {
+	epoch int64
+	// until is when its session ends.
+	until time.Duration
+	// heard is true after its first report here.
+	heard bool
+	// applied is the newest index that it reported, need the one that it must have applied before it is unfenced: its
+	// registration, or what it was fenced with. It must not come back with leaderships that others have by now.
+	applied, need uint64
+	// settled is true once it was taken for dead, until it reports again.
+	settled bool
+	// leaving is the index at which its leaderships were moved for its shutdown, 0 before.
+	leaving uint64
+}
+
+// liveness is who has reported, and when: the part of the decisions that is not in the log. It is pure: now is an argument, of
+// any monotonic clock. A controller forgets it with its term.
+type liveness struct {
+	term   uint64
+	now    time.Duration
+	ticked bool
+	pulses map[metadata.BrokerID]*pulse
+	// leaderless are the partitions without a leader whose topic allows an unclean one, since when.
+	leaderless map[PartitionRef]time.Duration
+	// looked is the index of the image that was last reconciled; balanced is the time of the last preferred election.
+	looked   uint64
+	balanced time.Duration
+}
+
+// observe takes note of the image. The first one of a term gives every broker the grace to report; so does a pause of this
+// process, because reports may have waited for it.
+func (l *liveness) observe(term uint64, img *metadata.Image, now time.Duration, tick bool) {
+	fresh := l.term != term
+	if fresh {
+		*l = liveness{
+			term: term, ticked: l.ticked, now: now, pulses: map[metadata.BrokerID]*pulse{},
+			leaderless: map[PartitionRef]time.Duration{}, balanced: now,
+		}
+	}
+	paused := now-l.now > pauseAfter
+	l.now = max(l.now, now)
+	l.ticked = l.ticked || tick
+	brokers := img.Brokers()
+	for id := range l.pulses {
+		if _, ok := img.Broker(id); !ok {
+			delete(l.pulses, id)
+		}
+	}
+	for _, b := range brokers {
+		p := l.pulses[b.ID]
+		switch {
+		case p == nil || p.epoch != b.Epoch:
+			p = &pulse{epoch: b.Epoch, until: now + SessionTimeout, need: uint64(b.Epoch)}
+			if fresh {
+				p.until = now + reportGrace
+			}
+			if fresh && b.Fenced {
+				p.need = img.Index()
+			}
+			l.pulses[b.ID] = p
+		case paused:
+			p.until = max(p.until, now+reportGrace)
+		}
+	}
+}
+
+// report takes a heartbeat of a broker at its current epoch.
+func (l *liveness) report(h *Heartbeat, now time.Duration) *pulse {
+	p := l.pulses[h.ID]
+	p.heard, p.settled = true, false
+	p.until = max(p.until, now+SessionTimeout)
+	p.applied = max(p.applied, h.Applied)
+	return p
+}
+
+// expired are the brokers whose session has ended and that are not yet taken for dead, by id. A fenced one is among them
+// when it has registered and then died: it may still be in in-sync sets.
+func (l *liveness) expired(now time.Duration) []metadata.BrokerID {
+	var ids []metadata.BrokerID
+	for id, p := range l.pulses {
+		if !p.settled && now > p.until {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// dead notes that brokers were taken for dead with the record at that index.
+func (l *liveness) dead(index uint64, ids ...metadata.BrokerID) {
+	for _, id := range ids {
+		if p := l.pulses[id]; p != nil {
+			p.settled, p.need = true, max(p.need, index)
+		}
+	}
+}
+
+// running says whether the process of a registered broker is running, as far as is known, when another registers in its
+// place. Before its first report to a new controller it counts as running, unless the other one has its data directories:
+// they are locked by the one that has them.
+func (l *liveness) running(b *metadata.Broker, r *Registration) bool {
+	p := l.pulses[b.ID]
+	if p == nil || p.epoch != b.Epoch || p.settled || l.now > p.until {
+		return false
+	}
+	same := func(d metadata.DirectoryID) bool { return slices.Contains(r.Directories, d) }
+	return p.heard || !slices.ContainsFunc(b.Directories, same)
+}
+
+// applied says that every live broker but one has applied an index.
+func (l *liveness) applied(img *metadata.Image, index uint64, except metadata.BrokerID) bool {
+	for _, b := range img.Brokers() {
+		if p := l.pulses[b.ID]; b.ID != except && !b.Fenced && p != nil && p.applied < index {
+			return false
+		}
+	}
+	return true
+}
+
+// due are the partitions that have had no leader for long enough for an unclean election. wanting lists those that have none
+// and whose topic allows it, in order.
+func (l *liveness) due(wanting []PartitionRef, now time.Duration) map[PartitionRef]bool {
+	due := map[PartitionRef]bool{}
+	still := make(map[PartitionRef]time.Duration, len(wanting))
+	for _, ref := range wanting {
+		since, known := l.leaderless[ref]
+		if !known {
+			since = now
+		}
+		still[ref] = since
+		if now-since >= uncleanAfter {
+			due[ref] = true
+		}
+	}
+	l.leaderless = still
+	return due
+}
