@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"runtime/debug"
@@ -90,11 +91,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 		}{1, true}, text: func(t *text) { t.line("ok") }})
 	}
 	setMemoryLimit(cfg)
-	logger := a.logger(cfg)
-	if set := cfg.NonDefault(); len(set) > 0 {
+	logger, level := a.logger(cfg)
+	if set := cfg.NonDefault(); len(set) > 0 && level <= slog.LevelInfo {
 		logger.Info("configuration", "event", "config", "set", strings.Join(set, " "))
 	}
-	n, err := node.Open(ctx, node.Options{Config: cfg, Logger: logger, Fatal: a.fatal})
+	n, err := node.Open(ctx, node.Options{Config: cfg, Logger: logger, Level: level, Fatal: a.fatal})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		a.words("stopped while it was starting")
@@ -136,9 +137,12 @@ func setMemoryLimit(cfg *config.Broker) {
 	}
 }
 
-// logger writes to stderr: text for people on a terminal, JSON otherwise, as keeplog.log.format says.
-func (a *app) logger(cfg *config.Broker) *slog.Logger {
-	var level slog.Level
+// everyLevel is below every level: what is written is decided by the broker's loggers, whose levels change while it runs.
+const everyLevel = slog.Level(math.MinInt)
+
+// logger writes to stderr: text for people on a terminal, JSON otherwise, as keeplog.log.format says. It takes every level; the one returned
+// is what the broker begins with.
+func (a *app) logger(cfg *config.Broker) (to *slog.Logger, level slog.Level) {
 	_ = level.UnmarshalText([]byte(cfg.String("keeplog.log.level"))) // checked when the configuration was loaded
 	switch {
 	case a.flags.verbose:
@@ -148,9 +152,9 @@ func (a *app) logger(cfg *config.Broker) *slog.Logger {
 	}
 	format := cfg.String("keeplog.log.format")
 	if format == "text" || format == "auto" && a.eTTY {
-		return slog.New(tint.NewTextHandler(a.err, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !a.colour()}))
+		return slog.New(tint.NewTextHandler(a.err, &tint.Options{Level: everyLevel, TimeFormat: time.TimeOnly, NoColor: !a.colour()})), level
 	}
-	return slog.New(slog.NewJSONHandler(a.err, &slog.HandlerOptions{Level: level}))
+	return slog.New(slog.NewJSONHandler(a.err, &slog.HandlerOptions{Level: everyLevel})), level
 }
 
 // ready tells where the broker is and what to try.

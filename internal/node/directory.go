@@ -102,7 +102,7 @@ func ownName(e fs.DirEntry, used bool) bool {
 
 func (n *Node) dirOptions(path string) log.DirOptions {
 	return log.DirOptions{
-		FS: n.o.FS, Path: path, Logger: n.log, Codecs: n.codecs, Now: n.o.Now,
+		FS: n.o.FS, Path: path, Logger: n.loggers.room("log"), Codecs: n.codecs, Now: n.o.Now,
 		OnOffline: func(err error) { n.offline(path, err) },
 		Settings: log.Settings{
 			Reserve:                reserve(n.cfg.Int64("keeplog.disk.reserve.bytes")),

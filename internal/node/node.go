@@ -43,7 +43,10 @@ var ErrNoListener = errors.New("node: no listener for clients")
 // Options are what a node is started with.
 type Options struct {
 	Config *config.Broker
+	// Logger takes every line that it is given; what is given is decided here, by levels that may change while the broker runs.
 	Logger *slog.Logger
+	// Level is the level that the loggers start with, INFO when it is not set.
+	Level slog.Level
 	// FS is the file system, [vfs.OS] when nil.
 	FS vfs.FS
 	// Now is the wall clock, [time.Now] when nil.
@@ -57,7 +60,8 @@ type Options struct {
 type Node struct {
 	o        Options
 	cfg      *config.Broker
-	log      *slog.Logger
+	loggers  *loggers
+	log      *slog.Logger // of this room
 	codecs   *record.Codecs
 	bound    []bound
 	dirs     []*directory
@@ -90,8 +94,9 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		o.Now = time.Now
 	}
 	n := &Node{
-		o: o, cfg: o.Config, log: o.Logger, codecs: record.NewCodecs(), stop: make(chan struct{}),
+		o: o, cfg: o.Config, loggers: newLoggers(o.Logger.Handler(), o.Level), codecs: record.NewCodecs(), stop: make(chan struct{}),
 	}
+	n.log = n.loggers.room("node")
 	steps := []func(context.Context) error{n.bind, n.openDirs, n.openQuorum, n.recover, n.register, n.settle, n.serve}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -193,7 +198,7 @@ func (n *Node) recover(context.Context) error {
 	n.settings = newSettings(n.cfg, n.quorum)
 	n.replicas = isr.New(isr.Options{
 		BrokerID: n.cfg.NodeID(), Dirs: dirs, Settings: n.settings.topic, Codecs: n.codecs,
-		SkipUnpack: !n.cfg.Bool("keeplog.records.validate"), Logger: n.log,
+		SkipUnpack: !n.cfg.Bool("keeplog.records.validate"), Logger: n.loggers.room("isr"),
 	})
 	n.replicas.Recover(n.quorum.Image())
 	return nil

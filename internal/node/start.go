@@ -39,7 +39,7 @@ func (n *Node) openQuorum(ctx context.Context) error {
 	}
 	q, err := quorum.Open(quorum.Options{
 		FS: n.o.FS, Dir: n.cfg.MetadataDir(), Node: n.cfg.NodeID(), Directory: home.id, ClusterID: home.known, NewClusterID: newClusterID,
-		Bootstrap: true, Fatal: func(err error) { n.o.Fatal(fmt.Errorf("%w: metadata log: %w", ErrStorage, err)) }, Logger: n.log,
+		Fatal: func(err error) { n.o.Fatal(fmt.Errorf("%w: metadata log: %w", ErrStorage, err)) }, Logger: n.loggers.room("quorum"),
 	})
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (n *Node) register(ctx context.Context) error {
 	var s [32]byte
 	rand.Read(s[:])
 	n.control = controller.New(controller.Options{
-		Proposer: proposer{n.quorum, a}, Static: n.cfg, Rand: mathrand.New(mathrand.NewChaCha8(s)), Logger: n.log,
+		Proposer: proposer{n.quorum, a}, Static: n.cfg, Rand: mathrand.New(mathrand.NewChaCha8(s)), Logger: n.loggers.room("controller"),
 	})
 	reg := controller.Registration{
 		ID: n.cfg.NodeID(), ClusterID: n.quorum.Image().ClusterID(), Listeners: n.advertised(), Rack: n.cfg.String("broker.rack"),
@@ -121,7 +121,7 @@ func (n *Node) advertised() []metadata.Endpoint {
 func (n *Node) serve(context.Context) error {
 	n.api = api.New(api.Options{
 		NodeID: n.cfg.NodeID(), Images: n.quorum, Replicas: api.FromISR(n.replicas), Controller: n.control, Dirs: n, Settings: n.settings,
-		Now: n.o.Now, Logger: n.log,
+		Loggers: n.loggers, Now: n.o.Now, Logger: n.loggers.room("api"),
 	})
 	s, err := server.New(n.serverOptions())
 	if err != nil {
@@ -147,7 +147,7 @@ func (n *Node) serverOptions() server.Options {
 		idle = -1
 	}
 	return server.Options{
-		Handler: n.api, Logger: n.log,
+		Handler: n.api, Logger: n.loggers.room("server"),
 		Listen:   func(addr string) (net.Listener, error) { return byAddress[addr], nil },
 		MaxFrame: n.cfg.Int("socket.request.max.bytes"), MaxOther: n.cfg.Int("keeplog.request.max.bytes"),
 		Budget: n.cfg.Int64("keeplog.memory.max.bytes"), Idle: idle,
