@@ -56,12 +56,13 @@ type writer struct {
 	next      record.Offset
 	producers producers
 	epochs    epochs
-	leading   EpochEntry // told by StartEpoch and not yet in a batch; epoch −1 for none
-	rolled    []rolled   // ended segments that no flush has taken yet
-	newNames  bool       // the directory has names that are not durable
-	newLog    bool       // made by this process and not yet durable: partition.metadata, and its name in the data directory
-	born      uint64     // when it was made, in the order of the directory's new names
-	createdMs int64      // when the active segment was made
+	leading   EpochEntry   // told by StartEpoch and not yet in a batch; epoch −1 for none
+	fence     record.Epoch // told by Follow: what this broker leads in an older epoch is refused
+	rolled    []rolled     // ended segments that no flush has taken yet
+	newNames  bool         // the directory has names that are not durable
+	newLog    bool         // made by this process and not yet durable: partition.metadata, and its name in the data directory
+	born      uint64       // when it was made, in the order of the directory's new names
+	createdMs int64        // when the active segment was made
 	jitterMs  int64
 	spare     bool
 	unflushed int64 // records since the last flush took them
