@@ -3,6 +3,7 @@ package isr
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,24 +25,22 @@ type Partition struct {
 	role          atomic.Pointer[role]
 	highWatermark atomic.Int64
 	settings      atomic.Pointer[config.Topic]
+	// unsettled: the high watermark has not reached the start of the epoch that this broker leads in.
+	unsettled atomic.Bool
 
-	mu         sync.Mutex // guards all below but watchers
-	lead       *leader    // nil while this broker does not lead
-	waitStable waitQueue  // acks=1
-	waitAll    waitQueue  // acks=all
-	timed      bool       // Replicas watches over the waiters' timeouts
-	closed     error      // why nothing is taken any more
+	mu         sync.Mutex      // guards the next ones, up to closed
+	lead       *leader         // nil while this broker does not lead
+	members    *metadata.Image // whose brokers lead knows
+	waitStable waitQueue       // acks=1
+	waitAll    waitQueue       // acks=all
+	deletes    []deleteWaiter
+	timed      bool  // Replicas watches over the waiters' timeouts
+	closed     error // why nothing is taken any more
 
-	watchers watchList
-}
+	follow follow // this broker's part as a follower
 
-// role is what readers need to know of the leadership, immutable.
-type role struct {
-	leads       bool
-	leader      metadata.BrokerID
-	epoch       record.Epoch
-	enough      bool // the in-sync set meets min.insync.replicas
-	validations record.ValidateOptions
+	watchers  watchList // clients
+	followers watchList // sessions of replicas
 }
 
 // ProduceRequest is one partition's part of a produce request.
@@ -83,6 +82,9 @@ func (p *Partition) Produce(r ProduceRequest, done func(ProduceResult)) {
 	if err != nil {
 		done(refused(p.translate(err)))
 		return
+	}
+	if role := p.role.Load(); role.followed {
+		p.followers.notify()
 	}
 	res := ProduceResult{Base: a.Base, AppendTimeMs: a.AppendTimeMs, LogStart: a.LogStart}
 	if r.Acks == 0 {
@@ -159,10 +161,7 @@ func (p *Partition) enqueue(w waiter, acks int16, epoch record.Epoch) error {
 		}
 		p.waitAll.push(w)
 	}
-	if !p.timed {
-		p.timed = true
-		p.replicas.waiting(p)
-	}
+	p.watchTime()
 	return nil
 }
 
@@ -175,16 +174,19 @@ func (p *Partition) progress() {
 	}
 	p.mu.Lock()
 	stable := p.log.StableEnd()
-	out := p.waitStable.popReached(stable, small[:0])
+	e := effects{waiters: p.waitStable.popReached(stable, small[:0])}
+	if len(e.waiters) > 0 && !p.replicas.leased() {
+		refuseAll(e.waiters, ErrNotLeader)
+	}
 	if p.lead != nil {
-		if p.lead.replicaStable(p.lead.self, stable) {
-			p.publish(p.lead.highWatermark)
-		}
-		out = p.reachedAll(out)
+		now := p.coreNow()
+		p.lead.logStart = p.log.StartOffset()
+		e = p.settle(p.lead.ownStable(stable, now), now, e.waiters)
 	}
 	p.mu.Unlock()
-	answer(out)
-	p.watchers.notify()
+	p.perform(e)
+	p.notifyAll()
+	p.follow.flushed()
 }
 
 // reachedAll pops the acks=all waiters below the high watermark; the in-sync set is judged again. Called with mu held.
@@ -199,10 +201,13 @@ func (p *Partition) reachedAll(out []waiter) []waiter {
 	return out
 }
 
-// publish makes a high watermark visible to readers and to retention.
+// publish makes a high watermark visible to readers and to retention. Called with mu held.
 func (p *Partition) publish(hw record.Offset) {
 	p.highWatermark.Store(int64(hw))
 	p.log.SetWatermark(hw)
+	if p.lead != nil && p.lead.settled() {
+		p.unsettled.Store(false)
+	}
 }
 
 // expire answers the waiters whose time is up; it reports whether any are left.
@@ -210,31 +215,70 @@ func (p *Partition) expire(now time.Time) bool {
 	p.mu.Lock()
 	out := p.waitStable.popExpired(now, nil)
 	out = p.waitAll.popExpired(now, out)
-	left := !p.waitStable.empty() || !p.waitAll.empty()
+	var late []deleteWaiter
+	p.deletes = slices.DeleteFunc(p.deletes, func(d deleteWaiter) bool {
+		if d.deadline.After(now) {
+			return false
+		}
+		late = append(late, d)
+		return true
+	})
+	left := !p.waitStable.empty() || !p.waitAll.empty() || len(p.deletes) > 0
 	p.timed = left
 	p.mu.Unlock()
-	for i := range out {
-		out[i].result = refused(ErrTimedOut)
+	refuseAll(out, ErrTimedOut)
+	answerAll(out)
+	for _, d := range late {
+		d.done(-1, ErrTimedOut)
 	}
-	answer(out)
 	return left
+}
+
+// watchTime has the waiters' timeouts watched over. Called with mu held.
+func (p *Partition) watchTime() {
+	if !p.timed {
+		p.timed = true
+		p.replicas.waiting(p)
+	}
 }
 
 // shut ends the partition on this broker: every waiter, now and later, gets why.
 func (p *Partition) shut(why error) {
 	p.mu.Lock()
-	p.closed = why
-	p.lead = nil
-	out := p.waitAll.popAll(p.waitStable.popAll(nil))
+	if p.closed == nil {
+		p.closed = why
+	}
+	out, deletes := p.resign()
 	p.mu.Unlock()
+	p.follow.end()
+	dismiss(out, deletes, why)
+	p.notifyAll()
+}
+
+// resign takes everyone out who waits for what this broker leads, and ends the leadership. Called with mu held.
+func (p *Partition) resign() ([]waiter, []deleteWaiter) {
+	p.lead, p.members = nil, nil
+	deletes := p.deletes
+	p.deletes = nil
+	return p.waitAll.popAll(p.waitStable.popAll(nil)), deletes
+}
+
+// dismiss answers those who were taken out.
+func dismiss(out []waiter, deletes []deleteWaiter, why error) {
+	refuseAll(out, why)
+	answerAll(out)
+	for _, d := range deletes {
+		d.done(-1, why)
+	}
+}
+
+func refuseAll(out []waiter, why error) {
 	for i := range out {
 		out[i].result = refused(why)
 	}
-	answer(out)
-	p.watchers.notify()
 }
 
-func answer(out []waiter) {
+func answerAll(out []waiter) {
 	for i := range out {
 		out[i].done(out[i].result)
 	}
@@ -258,78 +302,6 @@ func (p *Partition) gone() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.closed
-}
-
-// setRole takes what the image says of the partition; the caller serialises calls. A new leader epoch starts a new
-// leadership, on one node too.
-func (p *Partition) setRole(img *metadata.Image, part *metadata.Partition, settings config.Topic) {
-	p.settings.Store(&settings)
-	epoch := record.Epoch(part.LeaderEpoch)
-	leader := img.LeaderOf(part) // nobody while the leader is fenced
-	leads := leader == p.replicas.opts.BrokerID && p.log != nil
-	elected := leads && p.leadsIn() != epoch
-	if elected {
-		if err := p.log.StartEpoch(epoch); err != nil {
-			leads, elected = false, false
-			p.replicas.opts.Logger.Error("cannot lead", "event", "election.failed", "topic", p.id.Topic,
-				"partition", p.id.Partition, "epoch", epoch, "error", err)
-		}
-	}
-	p.mu.Lock()
-	if p.closed != nil {
-		p.mu.Unlock()
-		return
-	}
-	var out []waiter
-	switch {
-	case !leads || elected:
-		out = p.waitAll.popAll(p.waitStable.popAll(nil))
-		p.lead = nil
-		if elected {
-			p.elect(part, settings, epoch)
-		}
-	default:
-		if p.lead.changed(part.PartitionEpoch, part.ISR, len(part.Replicas), settings.MinInsyncReplicas) {
-			p.publish(p.lead.highWatermark)
-		}
-	}
-	p.role.Store(p.newRole(leader, epoch, settings))
-	p.mu.Unlock()
-	for i := range out {
-		out[i].result = refused(ErrNotLeader)
-	}
-	answer(out)
-	p.watchers.notify()
-}
-
-// leadsIn is the epoch that this broker leads in, record.NoEpoch when it does not.
-func (p *Partition) leadsIn() record.Epoch {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.lead == nil {
-		return record.NoEpoch
-	}
-	return p.lead.epoch
-}
-
-// elect begins to lead under epoch. Called with mu held.
-func (p *Partition) elect(part *metadata.Partition, settings config.Topic, epoch record.Epoch) {
-	p.lead = newLeader(leaderConfig{
-		self: p.replicas.opts.BrokerID, epoch: epoch, partitionEpoch: part.PartitionEpoch, inSync: part.ISR,
-		replicas: len(part.Replicas), minInSync: settings.MinInsyncReplicas, epochStart: p.log.WrittenEnd(),
-		highWatermark: record.Offset(p.highWatermark.Load()), stable: p.log.StableEnd(),
-	})
-	p.publish(p.lead.highWatermark)
-}
-
-// newRole is the immutable view of the leadership. Called with mu held.
-func (p *Partition) newRole(leader metadata.BrokerID, epoch record.Epoch, settings config.Topic) *role {
-	r := &role{leads: p.lead != nil, leader: leader, epoch: epoch}
-	if p.lead != nil {
-		r.enough = p.lead.enough()
-	}
-	r.validations = validations(settings, p.replicas.opts)
-	return r
 }
 
 // validations are the rules that a produced batch must pass under the topic's settings.

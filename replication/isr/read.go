@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/record"
 )
 
@@ -60,55 +62,124 @@ type FetchRequest struct {
 	LeaderEpoch record.Epoch
 	// LastFetchedEpoch is the epoch of the last record that the caller has, −1 unknown (KIP-595).
 	LastFetchedEpoch record.Epoch
+	// AnyReplica lets a follower answer (KIP-392): its own high watermark is the bound.
+	AnyReplica bool
+	// Rack is the caller's, empty unknown: a leader may send it to a replica in it.
+	Rack string
 	// Abandon closes the caller's connection when a truncation waited too long for its span.
 	Abandon func()
 }
 
 // FetchResult is the answer. Span is nil without records; the caller must Release it. With Err the offsets are −1.
 type FetchResult struct {
+	// HighWatermark is −1 where it must not be shown: below the start of the leader's epoch, or past the broker's lease.
 	HighWatermark, LastStable, LogStart record.Offset
 	Span                                *log.Span
 	// DivergingEpoch is −1, or the largest epoch that the leader knows at or below LastFetchedEpoch and its end: the caller's
 	// log has left the leader's there.
 	DivergingEpoch record.Epoch
 	DivergingEnd   record.Offset
-	Err            error
+	// Redirect says that the caller should read from Preferred, a replica in its rack.
+	Redirect  bool
+	Preferred metadata.BrokerID
+	// Held says that there are records which a throttle keeps back from a replica.
+	Held bool
+	Err  error
+}
+
+func failedFetch(err error) FetchResult {
+	return FetchResult{HighWatermark: -1, LastStable: -1, LogStart: -1, DivergingEpoch: -1, DivergingEnd: -1, Err: err}
 }
 
 // Fetch reads below the high watermark, which it loads once.
 func (p *Partition) Fetch(r FetchRequest) FetchResult {
-	failed := FetchResult{HighWatermark: -1, LastStable: -1, LogStart: -1, DivergingEpoch: -1, DivergingEnd: -1}
-	if failed.Err = p.checkLeader(r.LeaderEpoch); failed.Err != nil {
-		return failed
+	leads, err := p.checkReader(&r)
+	if err != nil {
+		return failedFetch(err)
 	}
 	hw := record.Offset(p.highWatermark.Load())
 	res := FetchResult{HighWatermark: hw, LastStable: hw, LogStart: p.log.StartOffset(), DivergingEpoch: -1, DivergingEnd: -1}
+	if leads && (p.unsettled.Load() || !p.replicas.leased()) {
+		res.HighWatermark, res.LastStable = -1, -1
+	}
 	if r.LastFetchedEpoch >= 0 {
 		epoch, end := p.log.EndOffsetForEpoch(r.LastFetchedEpoch)
-		if end < 0 {
-			failed.Err = log.ErrOffsetOutOfRange
-			return failed
+		if end < 0 && !leads {
+			return failedFetch(ErrOffsetNotAvailable) // records of that epoch have not come here yet
 		}
-		if epoch < r.LastFetchedEpoch || end < r.Offset {
+		if end < 0 {
+			return failedFetch(log.ErrOffsetOutOfRange)
+		}
+		if leads && (epoch < r.LastFetchedEpoch || end < r.Offset) {
 			res.DivergingEpoch, res.DivergingEnd = epoch, end
 			return res
 		}
 	}
-	if r.Offset < res.LogStart || r.Offset > p.log.WrittenEnd() {
-		failed.Err = log.ErrOffsetOutOfRange
-		return failed
+	switch {
+	case !leads && r.Offset > hw:
+		return failedFetch(ErrOffsetNotAvailable)
+	case r.Offset < res.LogStart || r.Offset > p.log.WrittenEnd():
+		return failedFetch(log.ErrOffsetOutOfRange)
+	}
+	if r.Rack != "" && leads {
+		if res.Preferred, res.Redirect = p.preferred(r.Rack, r.Offset); res.Redirect {
+			return res
+		}
 	}
 	if r.Offset >= hw || r.MaxBytes <= 0 && !r.AtLeastOne {
 		return res
 	}
-	res.Span, failed.Err = p.log.Read(log.ReadRequest{
+	res.Span, err = p.log.Read(log.ReadRequest{
 		Offset: r.Offset, Bound: hw, MaxBytes: r.MaxBytes, AtLeastOne: r.AtLeastOne, Abandon: r.Abandon,
 	})
-	if failed.Err != nil {
-		failed.Err = p.translateRead(failed.Err)
-		return failed
+	if err != nil {
+		return failedFetch(p.translateRead(err))
 	}
 	return res
+}
+
+// checkReader says whether this replica may answer a consumer, and whether as leader.
+func (p *Partition) checkReader(r *FetchRequest) (leads bool, err error) {
+	err = p.checkLeader(r.LeaderEpoch)
+	if err == nil || !r.AnyReplica || !p.readable(err) {
+		return err == nil, err
+	}
+	return false, nil
+}
+
+// readable says whether err is only that this replica follows, so that it may answer consumers.
+func (p *Partition) readable(err error) bool {
+	role := p.role.Load()
+	return errors.Is(err, ErrNotLeader) && role != nil && role.follows && p.log.Err() == nil
+}
+
+// preferred is the replica in a rack that a consumer should read from: in sync, with the offset in its log, the one that has
+// most (KIP-392). ok is false where that is the leader itself, or nobody.
+func (p *Partition) preferred(rack string, offset record.Offset) (id metadata.BrokerID, ok bool) {
+	role, img := p.role.Load(), p.replicas.image.Load()
+	if role == nil || !role.followed || img == nil || !p.replicas.opts.Limits().RackAware {
+		return 0, false
+	}
+	in := func(id metadata.BrokerID) bool {
+		b, known := img.Broker(id)
+		return known && b.Rack == rack && !b.Fenced
+	}
+	if in(p.replicas.opts.BrokerID) {
+		return 0, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lead == nil {
+		return 0, false
+	}
+	best := record.Offset(-1)
+	for i := range p.lead.others {
+		o := &p.lead.others[i]
+		if slices.Contains(p.lead.inSync, o.id) && o.logStart >= 0 && o.logStart <= offset && o.written >= offset && o.written > best && in(o.id) {
+			id, ok, best = o.id, true, o.written
+		}
+	}
+	return id, ok
 }
 
 func (p *Partition) translateRead(err error) error {
@@ -124,7 +195,7 @@ func (p *Partition) translateRead(err error) error {
 // Pending is what a parked fetch looks at when it was woken: how many bytes lie between offset and the high watermark,
 // and whether the answer must not wait any longer (another segment, truncation, another role).
 func (p *Partition) Pending(offset record.Offset, epoch record.Epoch) (bytes int64, now bool) {
-	if p.checkLeader(epoch) != nil {
+	if err := p.checkLeader(epoch); err != nil && !p.readable(err) {
 		return 0, true
 	}
 	hw := record.Offset(p.highWatermark.Load())
@@ -193,7 +264,7 @@ func (p *Partition) latest(none log.TimeOffset) (log.TimeOffset, error) {
 	if p.lead == nil {
 		return none, ErrNotLeader
 	}
-	if !p.lead.settled() {
+	if !p.lead.settled() || !p.replicas.leased() {
 		return none, ErrOffsetNotAvailable
 	}
 	return log.TimeOffset{Offset: p.lead.highWatermark, Timestamp: -1, Epoch: p.lead.epoch}, nil
@@ -204,11 +275,11 @@ func (p *Partition) EndOffsetForEpoch(asked, current record.Epoch) (record.Epoch
 	if err := p.checkLeader(current); err != nil {
 		return record.NoEpoch, -1, err
 	}
-	if r := p.role.Load(); r != nil && asked == r.epoch {
-		return asked, p.log.WrittenEnd(), nil
+	if r := p.role.Load(); r != nil {
+		e, end := p.endOf(r, asked)
+		return e, end, nil
 	}
-	e, end := p.log.EndOffsetForEpoch(asked)
-	return e, end, nil
+	return record.NoEpoch, -1, ErrNotLeader
 }
 
 // DeleteRecords moves the log start to offset, −1 meaning the high watermark, and calls done with the low watermark (the
@@ -236,8 +307,29 @@ func (p *Partition) DeleteRecords(offset record.Offset, timeout time.Duration, d
 			return
 		}
 	}
-	p.watchers.notify()
-	done(p.log.StartOffset(), nil)
+	p.notifyAll()
+	p.awaitDeleted(offset, timeout, done)
+}
+
+// awaitDeleted calls done when the log of every live replica begins at or above offset.
+func (p *Partition) awaitDeleted(offset record.Offset, timeout time.Duration, done func(record.Offset, error)) {
+	p.mu.Lock()
+	if p.lead == nil {
+		p.mu.Unlock()
+		done(-1, ErrNotLeader)
+		return
+	}
+	p.refresh()
+	p.lead.logStart = p.log.StartOffset()
+	low := p.lead.lowWatermark()
+	if low < offset {
+		p.deletes = append(p.deletes, deleteWaiter{offset: offset, deadline: time.Now().Add(timeout), done: done})
+		p.watchTime()
+	}
+	p.mu.Unlock()
+	if low >= offset {
+		done(low, nil)
+	}
 }
 
 // Producers lists the idempotent producers known to the leader's log.

@@ -45,6 +45,14 @@ type Replicas struct {
 	born        time.Time    // the zero of the cores' clocks
 	lease       atomic.Int64 // until when this broker may answer alone, after born; 0: there is no lease
 	brokerEpoch atomic.Int64
+	image       atomic.Pointer[metadata.Image] // the newest that was applied
+
+	leaderThrottle, followerThrottle throttle
+	held                             atomic.Bool // some partition is kept back by the follower's throttle
+
+	fetchMu  sync.Mutex // guards the next two
+	fetchers map[metadata.BrokerID]*fetcher
+	fetchEnd bool
 
 	waitMu sync.Mutex // guards waits
 	waits  []*Partition
@@ -62,10 +70,13 @@ func New(o Options) *Replicas {
 		o.Limits = DefaultLimits
 	}
 	r := &Replicas{
-		born: time.Now(), opts: o, topics: map[metadata.TopicID][]*Partition{}, counts: map[*log.Dir]int{},
+		born: time.Now(), opts: o, topics: map[metadata.TopicID][]*Partition{}, counts: map[*log.Dir]int{}, fetchers: map[metadata.BrokerID]*fetcher{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	r.done.Go(r.expireLoop)
+	if o.Changer != nil {
+		r.done.Go(r.tickLoop)
+	}
 	return r
 }
 
@@ -123,7 +134,10 @@ func (r *Replicas) ApplyAll(img *metadata.Image) {
 
 // Apply brings the partitions of some topics in line with an image: it opens what is new, drops what was deleted, and hands
 // roles and settings on.
+//
+// The image counts for the brokers in it even where no topic is named: who is alive may join an in-sync set.
 func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
+	r.image.Store(img)
 	var there []*metadata.Topic
 	for _, id := range topics {
 		if t, ok := img.TopicByID(id); ok {
@@ -358,6 +372,23 @@ func (r *Replicas) expireAll(now time.Time) bool {
 	return len(r.waits) > 0
 }
 
+// tickLoop has the leaders look at their followers now and then.
+func (r *Replicas) tickLoop() {
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-r.stop:
+			return
+		case <-t.C:
+			r.All(func(_ log.Identity, p *Partition) bool {
+				p.tick()
+				return true
+			})
+		}
+	}
+}
+
 // Close answers everyone who waits and ends the goroutine. The logs stay open; their directories close them.
 func (r *Replicas) Close() error {
 	r.mu.Lock()
@@ -367,6 +398,9 @@ func (r *Replicas) Close() error {
 	}
 	r.dead = true
 	r.mu.Unlock()
+	r.fetchMu.Lock()
+	r.fetchEnd = true
+	r.fetchMu.Unlock()
 	close(r.stop)
 	r.done.Wait()
 	r.All(func(_ log.Identity, p *Partition) bool {

@@ -24,8 +24,9 @@ type watchList struct {
 }
 
 // Watch puts w into the partition's list, to be told of every move until Stop. w must not be in a list.
-func (p *Partition) Watch(w *Watch, watcher Watcher) {
-	l := &p.watchers
+func (p *Partition) Watch(w *Watch, watcher Watcher) { p.watchers.add(w, watcher) }
+
+func (l *watchList) add(w *Watch, watcher Watcher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.list != nil {
