@@ -81,7 +81,7 @@ func (e *edit) unflushed(id metadata.BrokerID) {
 		return
 	}
 	if len(without(n.ISR, id)) == 0 && len(without(n.ELR, id)) == 0 {
-		n.Unclean = true
+		e.marked = true
 		return
 	}
 	e.lose(id)
@@ -109,6 +109,22 @@ func (p *planner) planExpired(ids []metadata.BrokerID) []metadata.Record {
 		e.remove(ids...)
 		return len(e.next.ISR) < len(e.was.ISR) || slices.Contains(ids, e.was.Leader)
 	})...)
+}
+
+// planTardy plans that brokers which registered long ago and are still fenced leave the in-sync sets that they kept, where
+// somebody leads and waits for them.
+func (p *planner) planTardy(ids []metadata.BrokerID) []metadata.Record {
+	return p.each(func(e *edit) bool {
+		if p.img.LeaderOf(e.was) == metadata.NoLeader {
+			return false
+		}
+		for _, id := range ids {
+			if b, ok := p.img.Broker(id); ok && b.Fenced {
+				e.remove(id)
+			}
+		}
+		return len(e.next.ISR) < len(e.was.ISR)
+	})
 }
 
 // planUnfence plans that a broker is ready: it leads the partitions without a leader for which it is complete.

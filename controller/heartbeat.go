@@ -49,8 +49,15 @@ func (c *Controller) Heartbeat(ctx context.Context, now time.Duration, h Heartbe
 	}
 	c.liveMu.Lock()
 	c.live.observe(term, img, now, false)
-	p := *c.live.report(&h, now)
+	var p pulse
+	reported := c.live.report(&h, now)
+	if reported != nil {
+		p = *reported
+	}
 	c.liveMu.Unlock()
+	if reported == nil {
+		return HeartbeatAnswer{}, answer(ErrStaleBrokerEpoch, "Broker %d has registered again.", h.ID)
+	}
 	c.woken()
 	if len(h.Lost) > 0 || len(h.Offline) > 0 {
 		if _, err := c.all(ctx, func(pl *planner) ([]metadata.Record, error) { return pl.planMissing(&h) }); err != nil {
@@ -148,15 +155,22 @@ func (c *Controller) Tick(ctx context.Context, now time.Duration) error {
 	}
 	img := c.o.Proposer.Image()
 	c.live.observe(term, img, now, true)
-	expired := c.live.expired(now)
+	expired, tardy := c.live.expired(now), c.live.tardy(img, now)
 	c.liveMu.Unlock()
 	if len(expired) > 0 {
 		done, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planExpired(expired), nil })
 		if err != nil {
 			return err
 		}
-		c.o.Logger.Warn("brokers that did not report are fenced", "brokers", expired)
+		if done.index > 0 {
+			c.o.Logger.Warn("brokers that did not report are fenced", "event", "broker.fenced", "brokers", fmt.Sprint(expired))
+		}
 		c.taken(done.index, expired...)
+	}
+	if len(tardy) > 0 {
+		if _, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planTardy(tardy), nil }); err != nil {
+			return err
+		}
 	}
 	return c.reconcile(ctx, now)
 }
@@ -231,6 +245,3 @@ func (c *Controller) woken() {
 	close(c.wake)
 	c.wake = make(chan struct{})
 }
-
-// drainKey is the setting of a broker that is drained; it is one so that it outlives restarts and is seen by every tool.
-const drainKey = "keeplog.broker.drained"

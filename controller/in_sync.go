@@ -43,8 +43,8 @@ type ISRChanged struct {
 }
 
 // AlterPartition changes in-sync sets. The error is of the request as a whole: ErrNotController, ErrBrokerNotRegistered,
-// ErrStaleBrokerEpoch. A change that ends a reassignment and moves the leadership away is made, and answered with
-// ErrNewLeaderElected.
+// ErrStaleBrokerEpoch. A change that moves the leadership away (it ends a reassignment, or the sender is drained or
+// shutting down) is made, and answered with ErrNewLeaderElected.
 func (c *Controller) AlterPartition(ctx context.Context, req AlterPartitionRequest) (answers []ISRChanged, err error) {
 	var of []int
 	var whole error
@@ -130,7 +130,7 @@ func (p *planner) inSyncOne(sender metadata.BrokerID, ch *ISRChange) (rec metada
 	}
 	rec, changed = e.finish()
 	if e.next.Leader != sender {
-		err = answer(ErrNewLeaderElected, "The reassignment of %s-%d is done; broker %d leads now.", t.Name, ch.Partition, e.next.Leader)
+		err = answer(ErrNewLeaderElected, "Broker %d leads %s-%d from now on.", e.next.Leader, t.Name, ch.Partition)
 	}
 	return rec, changed, err
 }

@@ -31,6 +31,10 @@ type pulse struct {
 	applied, need uint64
 	// settled is true once it was taken for dead, until it reports again.
 	settled bool
+	// ready is when it must be unfenced, or it loses the places in in-sync sets that it kept when it registered: others wait
+	// for it there. late is true once it has.
+	ready time.Duration
+	late  bool
 	// leaving is the index at which its leaderships were moved for its shutdown, 0 before.
 	leaving uint64
 }
@@ -38,7 +42,9 @@ type pulse struct {
 // liveness is who has reported, and when: the part of the decisions that is not in the log. It is pure: now is an argument, of
 // any monotonic clock. A controller forgets it with its term.
 type liveness struct {
-	term   uint64
+	term uint64
+	// index is that of the newest image that was observed.
+	index  uint64
 	now    time.Duration
 	ticked bool
 	pulses map[metadata.BrokerID]*pulse
@@ -52,7 +58,7 @@ type liveness struct {
 // observe takes note of the image. The first one of a term gives every broker the grace to report; so does a pause of this
 // process, because reports may have waited for it.
 func (l *liveness) observe(term uint64, img *metadata.Image, now time.Duration, tick bool) {
-	fresh := l.term != term
+	fresh := l.pulses == nil || term > l.term
 	if fresh {
 		*l = liveness{
 			term: term, ticked: l.ticked, now: now, pulses: map[metadata.BrokerID]*pulse{},
@@ -62,33 +68,41 @@ func (l *liveness) observe(term uint64, img *metadata.Image, now time.Duration, 
 	paused := now-l.now > pauseAfter
 	l.now = max(l.now, now)
 	l.ticked = l.ticked || tick
-	brokers := img.Brokers()
+	if paused {
+		for _, p := range l.pulses {
+			p.until, p.ready = max(p.until, now+reportGrace), max(p.ready, now+reportGrace)
+		}
+	}
+	if img.Index() < l.index {
+		return
+	}
+	l.index = img.Index()
 	for id := range l.pulses {
 		if _, ok := img.Broker(id); !ok {
 			delete(l.pulses, id)
 		}
 	}
-	for _, b := range brokers {
-		p := l.pulses[b.ID]
-		switch {
-		case p == nil || p.epoch != b.Epoch:
-			p = &pulse{epoch: b.Epoch, until: now + SessionTimeout, need: uint64(b.Epoch)}
-			if fresh {
-				p.until = now + reportGrace
-			}
-			if fresh && b.Fenced {
-				p.need = img.Index()
-			}
-			l.pulses[b.ID] = p
-		case paused:
-			p.until = max(p.until, now+reportGrace)
+	for _, b := range img.Brokers() {
+		if p := l.pulses[b.ID]; p != nil && p.epoch == b.Epoch {
+			continue
 		}
+		p := &pulse{epoch: b.Epoch, until: now + SessionTimeout, ready: now + SessionTimeout, need: uint64(b.Epoch)}
+		if fresh {
+			p.until = now + reportGrace
+		}
+		if fresh && b.Fenced {
+			p.need = img.Index()
+		}
+		l.pulses[b.ID] = p
 	}
 }
 
-// report takes a heartbeat of a broker at its current epoch.
+// report takes a heartbeat; nil when it is not of the broker's newest epoch.
 func (l *liveness) report(h *Heartbeat, now time.Duration) *pulse {
 	p := l.pulses[h.ID]
+	if p == nil || p.epoch != h.Epoch {
+		return nil
+	}
 	p.heard, p.settled = true, false
 	p.until = max(p.until, now+SessionTimeout)
 	p.applied = max(p.applied, h.Applied)
@@ -105,6 +119,23 @@ func (l *liveness) expired(now time.Duration) []metadata.BrokerID {
 		}
 	}
 	slices.Sort(ids)
+	return ids
+}
+
+// tardy are the brokers that have registered, report, and are not yet ready although their time is over, by id.
+func (l *liveness) tardy(img *metadata.Image, now time.Duration) []metadata.BrokerID {
+	var ids []metadata.BrokerID
+	for _, b := range img.Brokers() {
+		p := l.pulses[b.ID]
+		if p == nil || p.epoch != b.Epoch {
+			continue
+		}
+		p.late = p.late && b.Fenced
+		if b.Fenced && !p.late && !p.settled && now > p.ready {
+			p.late = true
+			ids = append(ids, b.ID)
+		}
+	}
 	return ids
 }
 

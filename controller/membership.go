@@ -41,8 +41,19 @@ func drainRecord(id metadata.BrokerID, set metadata.Setting) metadata.Record {
 
 // drained says that a broker gets no new replicas, and leads only what nobody else can.
 func (p *planner) drained(id metadata.BrokerID) bool {
-	return p.img.Configs(metadata.ResourceBroker, strconv.Itoa(int(id)))[drainKey] == "true"
+	if p.drains == nil {
+		p.drains = map[metadata.BrokerID]bool{}
+		for _, b := range p.img.Brokers() {
+			if p.img.Configs(metadata.ResourceBroker, strconv.Itoa(int(b.ID)))[drainKey] == "true" {
+				p.drains[b.ID] = true
+			}
+		}
+	}
+	return p.drains[id]
 }
+
+// drainKey is the setting of a broker that is drained; it is one so that it outlives restarts and every tool shows it.
+const drainKey = "keeplog.broker.drained"
 
 // UnregisterBroker takes a broker out of the cluster. One that is alive and holds replicas is refused; one that is dead is
 // taken out with its replicas still assigned to it, as Kafka does, for a reassignment to replace.

@@ -19,6 +19,8 @@ type edit struct {
 	next metadata.Partition
 	// lost is a replica that misses data, and so is in no set afterwards; NoLeader for none.
 	lost metadata.BrokerID
+	// marked says that what follows may cut committed records: a new leader epoch begins, and it is an unclean one.
+	marked bool
 	// preferred moves the leadership to the first replica where that one may lead; unclean lets any live replica lead where no
 	// other may.
 	preferred, unclean bool
@@ -140,7 +142,7 @@ func (e *edit) elect() {
 		}
 	}
 	if i := slices.IndexFunc(n.Replicas, e.p.mayLead); e.unclean && i >= 0 {
-		n.Leader, n.ISR, n.ELR, n.Unclean = n.Replicas[i], n.Replicas[i:i+1:i+1], nil, true
+		n.Leader, n.ISR, n.ELR, e.marked = n.Replicas[i], n.Replicas[i:i+1:i+1], nil, true
 		return
 	}
 	if !e.complete(n.Leader) {
@@ -170,12 +172,12 @@ func (e *edit) record() (metadata.PartitionChanged, bool) {
 	if !sameMembers(n.ELR, was.ELR) {
 		rec.ELR = &n.ELR
 	}
-	if n.Unclean != was.Unclean {
-		rec.Unclean = &n.Unclean
+	if n.Unclean = n.Unclean || e.marked; n.Unclean != was.Unclean || e.marked {
+		rec.Unclean, rec.NewLeaderEpoch = &n.Unclean, e.marked
 	}
 	if !slices.Equal(n.Replicas, was.Replicas) || !slices.Equal(n.Adding, was.Adding) || !slices.Equal(n.Removing, was.Removing) {
 		rec.Assignment = &metadata.Assignment{Replicas: n.Replicas, Adding: n.Adding, Removing: n.Removing, Directories: e.directories()}
-		rec.NewLeaderEpoch = len(within(was.Replicas, n.Replicas)) < len(was.Replicas)
+		rec.NewLeaderEpoch = rec.NewLeaderEpoch || len(within(was.Replicas, n.Replicas)) < len(was.Replicas)
 	}
 	changed := rec.Leader != nil || rec.ISR != nil || rec.ELR != nil || rec.Unclean != nil || rec.Assignment != nil
 	return rec, changed

@@ -23,6 +23,8 @@ type planner struct {
 	// assume is what suppose was told; rules are those of the topics looked at so far.
 	assume map[metadata.BrokerID]bool
 	rules  map[metadata.TopicID]rules
+	// drains are the brokers that are drained, once somebody has asked.
+	drains map[metadata.BrokerID]bool
 	// cleared are the partitions whose eligible set this plan has emptied.
 	cleared map[PartitionRef]bool
 }

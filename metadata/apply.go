@@ -432,6 +432,9 @@ func (d *draft) partitionChanged(r PartitionChanged) Result {
 	}
 	if r.Unclean != nil {
 		p.Unclean = *r.Unclean
+		if p.Unclean {
+			p.UncleanEpoch = p.LeaderEpoch
+		}
 	}
 	return Result{Value: int64(p.PartitionEpoch)}
 }

@@ -128,7 +128,7 @@ func sameTopic(a, b *Topic) bool {
 
 func samePartition(a, b *Partition) bool {
 	return a == b || a.PartitionEpoch == b.PartitionEpoch && a.LeaderEpoch == b.LeaderEpoch && a.Leader == b.Leader &&
-		a.Unclean == b.Unclean && slices.Equal(a.Replicas, b.Replicas) && slices.Equal(a.ISR, b.ISR) &&
+		a.Unclean == b.Unclean && a.UncleanEpoch == b.UncleanEpoch && slices.Equal(a.Replicas, b.Replicas) && slices.Equal(a.ISR, b.ISR) &&
 		slices.Equal(a.ELR, b.ELR) && slices.Equal(a.Adding, b.Adding) && slices.Equal(a.Removing, b.Removing) &&
 		slices.Equal(a.Directories, b.Directories)
 }

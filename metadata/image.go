@@ -56,6 +56,9 @@ type Partition struct {
 	LeaderEpoch, PartitionEpoch int32
 	// Unclean is true from an election outside ISR and ELR until the new leader has reported that it is done.
 	Unclean bool
+	// UncleanEpoch is the leader epoch of the newest election outside ISR and ELR, 0 for none. A replica whose last epoch is
+	// older may have to cut its log below its high watermark, however long it was away; no other may.
+	UncleanEpoch int32
 }
 
 func (p *Partition) settled() int { return len(p.Replicas) - len(p.Adding) }

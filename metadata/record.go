@@ -86,6 +86,7 @@ type PartitionsAdded struct {
 
 // PartitionChanged changes a partition. It is refused when PartitionEpoch is not the partition's current one. Nil fields stay.
 // The leader epoch goes up when Leader differs from the current one or NewLeaderEpoch is set; the partition epoch always does.
+// With Unclean true the new leader epoch becomes the partition's unclean one.
 // Result: the new partition epoch.
 type PartitionChanged struct {
 	TopicID        TopicID

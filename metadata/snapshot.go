@@ -14,7 +14,7 @@ import (
 
 const (
 	snapshotMagic = "KLIMAGE\n"
-	// snapshotVersion 2 has members; an image without them is written as version 1.
+	// snapshotVersion 2 has members and unclean epochs; an image without them is written as version 1.
 	snapshotVersion = 2
 	// maxFrame bounds one frame: a topic of 100,000 partitions with three replicas is about 10 MB.
 	maxFrame = 64 << 20
@@ -29,6 +29,7 @@ const (
 	frameConfig  = 5
 	frameLane    = 6
 	frameMember  = 7
+	frameUnclean = 8
 	frameEnd     = 0
 )
 
@@ -40,13 +41,14 @@ const (
 //	└────────────┴─────────┴────────┴────────┴─────┴───────┴───────────────┘
 //	                                                         over all before
 //	frame:  ┌──────┬──────────────────┬───────┐   head: index term chain cluster-id voters producer-id ignored
-//	        │ kind │ length (varint)  │ bytes │   then features, brokers, topics, settings, lanes, members, each in order
-//	        └──────┴──────────────────┴───────┘
+//	        │ kind │ length (varint)  │ bytes │   then features, brokers, topics, settings, lanes, members, unclean
+//	        └──────┴──────────────────┴───────┘   epochs (topic, partition, epoch), each in order
 func (m *Image) WriteSnapshot(to io.Writer) error {
 	w := &frameWriter{w: bufio.NewWriterSize(to, 64<<10), crc: crc32.New(castagnoli)}
 	w.put([]byte(snapshotMagic))
 	version := byte(1)
-	if m.members.len() > 0 {
+	unclean := m.uncleanEpochs()
+	if m.members.len() > 0 || len(unclean) > 0 {
 		version = snapshotVersion
 	}
 	w.put([]byte{version})
@@ -75,12 +77,34 @@ func (m *Image) WriteSnapshot(to io.Writer) error {
 		b = x.append(b[:0])
 		w.frame(frameMember, b)
 	}
+	for _, u := range unclean {
+		b = appendInt(appendInt(append(b[:0], u.topic[:]...), int64(u.partition)), int64(u.epoch))
+		w.frame(frameUnclean, b)
+	}
 	w.frame(frameEnd, nil)
 	w.put(w.crc.Sum(nil))
 	if w.err != nil {
 		return fmt.Errorf("metadata: write snapshot: %w", w.err)
 	}
 	return w.w.Flush()
+}
+
+// uncleanEpoch is the UncleanEpoch of one partition.
+type uncleanEpoch struct {
+	topic            TopicID
+	partition, epoch int32
+}
+
+func (m *Image) uncleanEpochs() []uncleanEpoch {
+	var all []uncleanEpoch
+	for _, t := range m.ids.all() {
+		for i, p := range t.Partitions {
+			if p.UncleanEpoch > 0 {
+				all = append(all, uncleanEpoch{t.ID, int32(i), p.UncleanEpoch})
+			}
+		}
+	}
+	return all
 }
 
 type frameWriter struct {
@@ -299,6 +323,13 @@ func (m *Image) readFrame(kind byte, body []byte) error {
 	case frameMember:
 		x := readMember(r)
 		m.members = m.members.put(x.ID, &x)
+	case frameUnclean:
+		u := uncleanEpoch{r.id(), r.int32(), r.int32()}
+		p, ok := m.Partition(u.topic, u.partition)
+		if !ok {
+			return fmt.Errorf("%w: unclean epoch of a partition that is not there", ErrCorrupt)
+		}
+		p.UncleanEpoch = u.epoch
 	default:
 		return fmt.Errorf("%w: unknown frame", ErrCorrupt)
 	}
