@@ -71,7 +71,9 @@ func run(args []string, s streams) int {
 		return exitDone
 	}
 	ce := asCLIError(err)
-	a.printError(ce)
+	if !ce.told {
+		a.printError(ce)
+	}
 	return ce.exit
 }
 

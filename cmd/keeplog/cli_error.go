@@ -29,6 +29,7 @@ type cliError struct {
 	try  string // optional: a command that can be pasted
 	code string // a stable name for programs; empty: derived from exit
 	exit int
+	told bool // printed already, before the last line of the output
 }
 
 func (e *cliError) Error() string { return e.msg }

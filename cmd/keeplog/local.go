@@ -42,7 +42,7 @@ func newLocalCommand(a *app) *cobra.Command {
 	cmd := a.group("local", "Run a cluster on this machine: start it, kill its nodes, torture it",
 		newLocalUpCommand(a, &dir), newLocalStatusCommand(a, &dir), newLocalStopCommand(a, &dir), newLocalStartCommand(a, &dir),
 		newLocalKillCommand(a, &dir), newLocalRestartCommand(a, &dir), newLocalLogsCommand(a, &dir), newLocalRmCommand(a, &dir),
-		newLocalEnvCommand(a, &dir))
+		newLocalEnvCommand(a, &dir), newLocalTortureCommand(a, &dir))
 	cmd.PersistentFlags().StringVar(&dir, "dir", "./"+localDefaultDir, "the cluster's `DIR`")
 	a.outputFlags(cmd)
 	return cmd
