@@ -57,7 +57,7 @@ func (d *Dump) learnTopics(dir string) {
 		return
 	}
 	x := d.inspect(dir)
-	if x.in == nil {
+	if x.err != nil {
 		return
 	}
 	placed := map[[16]byte]*placedTopic{}

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,228 +21,388 @@ import (
 	"github.com/keeplog/keeplog/vfs"
 )
 
-// cluster is three voters, connected in memory.
+// cluster is nodes under test on one network. Node i has the id i and listens as "n<i>:9093".
 type cluster struct {
-	t     *testing.T
-	nodes [3]*Quorum
-	wires [3]*raft.InmemTransport
+	t     testing.TB
+	net   *memnet
+	list  []Voter
+	nodes map[int]*clusterNode
+}
+
+// clusterNode is one of them, running or not.
+type clusterNode struct {
+	c     *cluster
+	id    int
+	o     Options
+	store *MemStore
+	wrap  func(*MemStore) Store
+	q     *Quorum
 	fatal chan error
 }
 
-func voters() []Voter {
-	return []Voter{{1, metadata.DirectoryID{1}}, {2, metadata.DirectoryID{2}}, {3, metadata.DirectoryID{3}}}
+// newCluster makes nodes 1 to n, which list each other. They do not run yet.
+func newCluster(t testing.TB, n int) *cluster {
+	c := &cluster{t: t, net: newMemnet(), nodes: map[int]*clusterNode{}}
+	for i := range n {
+		c.list = append(c.list, Voter{metadata.BrokerID(i + 1), memAddress(i + 1)})
+	}
+	for i := range n {
+		c.add(i + 1).o.Voters = c.list
+	}
+	t.Cleanup(c.abandon)
+	return c
 }
 
-func (c *cluster) options(i int) Options {
-	return Options{
-		FS: vfs.NewMem(), Dir: "/", Node: int32(i + 1), Directory: metadata.DirectoryID{byte(i + 1)}, Voters: voters(),
-		Bootstrap: i == 0, NewClusterID: func() string { return testCluster }, Store: &MemStore{},
-		Fatal: fatal(c.fatal),
+func host(id int) string       { return fmt.Sprint("n", id) }
+func memAddress(id int) string { return host(id) + ":9093" }
+
+func directory(id int) metadata.DirectoryID { return metadata.DirectoryID{byte(id), 0xD1} }
+
+// add makes a node that does not run yet.
+func (c *cluster) add(id int) *clusterNode {
+	n := &clusterNode{c: c, id: id, store: &MemStore{}, fatal: make(chan error, 16)}
+	n.o = Options{
+		FS: vfs.NewMem(), Dir: "/", Node: metadata.BrokerID(id), Directory: directory(id),
+		NewClusterID: func() string { return testCluster }, Dial: c.net.dialer(host(id)),
+		Internal:   metadata.Endpoint{Name: "REPLICATION", Host: host(id), Port: 9094},
+		Controller: metadata.Endpoint{Name: "CONTROLLER", Host: host(id), Port: 9093},
+		Fatal:      func(err error) { n.fatal <- err },
+		Logger:     slog.New(slog.DiscardHandler),
+	}
+	if os.Getenv("KEEPLOG_TEST_LOG") != "" {
+		n.o.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", id)
+	}
+	c.nodes[id] = n
+	return n
+}
+
+// abandon closes what a failed test has left open.
+func (c *cluster) abandon() {
+	for _, n := range c.nodes {
+		if n.q != nil {
+			_ = n.q.Close()
+		}
 	}
 }
 
-func fatal(to chan error) func(error) { return func(err error) { to <- err } }
+// open starts a node.
+func (n *clusterNode) open() error {
+	n.o.Store = n.store
+	if n.wrap != nil {
+		n.o.Store = n.wrap(n.store)
+	}
+	n.o.Listener = n.c.net.listen(host(n.id), endpointAddress(n.o.Controller))
+	q, err := Open(n.o)
+	if err == nil {
+		n.q = q
+	}
+	return err
+}
 
-func newCluster(t *testing.T) *cluster {
-	c := &cluster{t: t, fatal: make(chan error, 3)}
-	for i := range c.nodes {
-		_, c.wires[i] = raft.NewInmemTransport(raft.ServerAddress(fmt.Sprint(i + 1)))
+func (n *clusterNode) start() *clusterNode {
+	n.c.t.Helper()
+	if err := n.open(); err != nil {
+		n.c.t.Fatalf("node %d: %v", n.id, err)
 	}
-	for i := range c.nodes {
-		for j := range c.nodes {
-			if i != j {
-				c.wires[i].Connect(c.wires[j].LocalAddr(), c.wires[j])
-			}
-		}
+	return n
+}
+
+// stop stops a node; what it has stored stays.
+func (n *clusterNode) stop() {
+	n.c.t.Helper()
+	if n.q == nil {
+		return
 	}
-	for i := range c.nodes {
-		o := c.options(i)
-		o.Network = &Network{wire: c.wires[i]}
-		q, err := Open(o)
-		if err != nil {
-			t.Fatal(err)
+	if err := n.q.Close(); err != nil {
+		n.c.t.Errorf("node %d: %v", n.id, err)
+	}
+	n.q, n.store = nil, n.store.Crash()
+	if id := n.o.ClusterID; id == "" {
+		n.o.ClusterID = testCluster // what the data directory knows once the node was ready
+	}
+}
+
+// wipe empties a node's disk.
+func (n *clusterNode) wipe() {
+	n.o.FS, n.store, n.o.ClusterID = vfs.NewMem(), &MemStore{}, ""
+	n.o.Directory[2]++
+}
+
+// start starts all nodes that do not run.
+func (c *cluster) start() *cluster {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		if n.q == nil {
+			n.start()
 		}
-		c.nodes[i] = q
 	}
 	return c
 }
 
-func (c *cluster) close() {
-	for i, q := range c.nodes {
-		if err := q.Close(); err != nil {
-			c.t.Errorf("node %d: %v", i+1, err)
+// ready waits until all running nodes, or those named, are ready.
+func (c *cluster) ready(ids ...int) *cluster {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for id, n := range c.nodes {
+		if n.q == nil || len(ids) > 0 && !contains(ids, id) {
+			continue
+		}
+		if err := n.q.WaitReady(ctx); err != nil {
+			c.t.Fatalf("node %d: %v", id, err)
 		}
 	}
-	select {
-	case err := <-c.fatal:
-		c.t.Error("fatal: ", err)
-	default:
+	return c
+}
+
+func contains(ids []int, id int) bool {
+	for _, i := range ids {
+		if i == id {
+			return true
+		}
+	}
+	return false
+}
+
+// leader waits until one of the running nodes, other than not, leads.
+func (c *cluster) leader(not ...int) *clusterNode {
+	c.t.Helper()
+	end := time.Now().Add(30 * time.Second)
+	for time.Now().Before(end) {
+		for id, n := range c.nodes {
+			if n.q == nil || contains(not, id) {
+				continue
+			}
+			if _, err := n.q.Lead(); err == nil {
+				return n
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	c.t.Fatal("no leader in 30 s")
+	return nil
+}
+
+// other is a running node that is not n.
+func (c *cluster) other(n *clusterNode) *clusterNode {
+	for id := 1; ; id++ {
+		if o := c.nodes[id]; o != n && o.q != nil {
+			return o
+		}
 	}
 }
 
-// leader waits until one of the nodes, other than not, leads.
-func (c *cluster) leader(not int) int {
+// isolate cuts a node off, or heals it.
+func (c *cluster) isolate(id int, cut bool) {
+	for other := range c.nodes {
+		if other != id {
+			c.net.cut(host(id), host(other), cut)
+			c.net.cut(host(other), host(id), cut)
+		}
+	}
+}
+
+// eventually waits for something to become true.
+func (c *cluster) eventually(what string, f func() bool) {
 	c.t.Helper()
-	for range 200 {
-		for i, q := range c.nodes {
-			if _, err := q.Lead(); err == nil && i != not {
-				return i
+	end := time.Now().Add(60 * time.Second)
+	for !f() {
+		if time.Now().After(end) {
+			c.t.Fatal("not in 60 s: ", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// same waits until all running nodes have the same image, and compares.
+func (c *cluster) same() {
+	c.t.Helper()
+	c.eventually("the nodes have the same image", func() bool {
+		var first *metadata.Image
+		for _, n := range c.nodes {
+			if n.q == nil {
+				continue
+			}
+			img := n.q.Image()
+			if first == nil {
+				first = img
+			}
+			if img.Index() != first.Index() {
+				return false
+			}
+			if img.Chain() != first.Chain() {
+				c.t.Fatalf("node %d: another chain at %d", n.id, img.Index())
 			}
 		}
-		time.Sleep(50 * time.Millisecond) // virtual time
+		return true
+	})
+}
+
+// close stops all, and wants no node to have failed.
+func (c *cluster) close() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		n.stop()
+		select {
+		case err := <-n.fatal:
+			c.t.Errorf("node %d: fatal: %v", n.id, err)
+		default:
+		}
 	}
-	c.t.Fatal("no leader in 10 s")
-	return 0
+}
+
+func (n *clusterNode) propose(records ...metadata.Record) Applied {
+	n.c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	a, err := n.q.Propose(ctx, records)
+	if err != nil {
+		n.c.t.Fatalf("node %d: %v", n.id, err)
+	}
+	return a
 }
 
 // TestChangeOfLeader cuts the leader off: the others go on, it cannot commit, and after it is back all have one history.
 func TestChangeOfLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t)
+		c := newCluster(t, 3).start().ready()
 		ctx := context.Background()
-		first := c.leader(-1)
-		term, _ := c.nodes[first].Lead()
-		for i, q := range c.nodes {
-			q.SetBrokerEpoch(int64(i + 1))
+		first := c.leader()
+		term, _ := first.q.Lead()
+		for i, n := range c.nodes {
+			n.q.SetBrokerEpoch(int64(i + 1))
 		}
-		if _, err := c.nodes[first].Propose(ctx, topics(0, 10)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.nodes[(first+1)%3].Propose(ctx, topics(0, 1)); !errors.Is(err, ErrNotLeader) {
+		first.propose(topics(0, 10)...)
+		_, err := c.other(first).q.Propose(ctx, topics(0, 1))
+		var who NotLeader
+		if !errors.Is(err, ErrNotLeader) || !errors.As(err, &who) || who.Leader != first.o.Node {
 			t.Fatal(err)
 		}
 		// Cut off: what it proposes now is not committed, and its outcome is not known to it.
-		c.wires[first].DisconnectAll()
-		for i, w := range c.wires {
-			if i != first {
-				w.Disconnect(c.wires[first].LocalAddr())
-			}
-		}
+		c.isolate(first.id, true)
 		lost := make(chan error, 1)
 		go func() {
-			_, err := c.nodes[first].Propose(ctx, topics(500, 1))
+			_, err := first.q.Propose(ctx, topics(500, 1))
 			lost <- err
 		}()
-		second := c.leader(first)
+		second := c.leader(first.id)
 		if err := <-lost; !errors.Is(err, ErrUnknownOutcome) {
 			t.Fatal("cut off leader: ", err)
 		}
-		if _, err := c.nodes[second].Propose(ctx, topics(10, 10)); err != nil {
-			t.Fatal(err)
-		}
+		second.propose(topics(10, 10)...)
 		// A plan of the old term is refused in the new one.
-		_, results, err := c.nodes[second].ProposeAt(ctx, term, topics(30, 1))
+		_, results, err := second.q.ProposeAt(ctx, term, topics(30, 1))
 		if err != nil || !errors.Is(results[0].Err(), metadata.ErrStaleTerm) {
 			t.Fatal(results, err)
 		}
-		for i, w := range c.wires {
-			if i != first {
-				w.Connect(c.wires[first].LocalAddr(), c.wires[first])
-				c.wires[first].Connect(w.LocalAddr(), w)
-			}
-		}
-		third := c.leader(-1)
-		a, err := c.nodes[third].Propose(ctx, topics(20, 10))
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Second) // virtual time: all have applied
-		want := c.nodes[third].Image()
-		for i, q := range c.nodes {
-			img := q.Image()
-			if img.Index() < a.Index || img.Chain() != want.Chain() || img.TopicCount() != 30 {
-				t.Errorf("node %d: index %d, %d topics, chain %x, want %x", i+1, img.Index(), img.TopicCount(), img.Chain(), want.Chain())
-			}
+		c.isolate(first.id, false)
+		third := c.leader()
+		third.propose(topics(20, 10)...)
+		c.same()
+		if n := first.q.Image().TopicCount(); n != 30 {
+			t.Error(n, " topics")
 		}
 		c.close()
 	})
 }
 
-// loopback is the listeners of three voters on loopback.
-type loopback struct{ listeners [4]net.Listener }
-
-func newLoopback(t *testing.T) *loopback {
-	l := &loopback{}
-	for i := range l.listeners {
-		var err error
-		if l.listeners[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+// loopback makes three nodes that talk over real sockets; the fourth listener is nobody's.
+func loopback(t *testing.T, change func(o *Options)) (*cluster, net.Listener) {
+	c := &cluster{t: t, net: newMemnet(), nodes: map[int]*clusterNode{}}
+	var ls [4]net.Listener
+	for i := range ls {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
 			t.Fatal(err)
 		}
+		ls[i] = l
+		if i < 3 {
+			c.list = append(c.list, Voter{metadata.BrokerID(i + 1), l.Addr().String()})
+		}
 	}
-	return l
+	for i := range 3 {
+		n := c.add(i + 1)
+		n.o.Voters, n.o.Listener, n.o.Dial, n.o.Store = c.list, ls[i], nil, n.store
+		n.o.Controller.Host, n.o.Controller.Port = "127.0.0.1", uint16(ls[i].Addr().(*net.TCPAddr).Port)
+		n.o.Timing = Timing{Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond, Lease: 300 * time.Millisecond}
+		if change != nil {
+			change(&n.o)
+		}
+		q, err := Open(n.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.q = q
+	}
+	return c, ls[3]
 }
 
-func (l *loopback) network(i int) *Network {
-	return &Network{Listener: l.listeners[i], Dial: func(to metadata.BrokerID, timeout time.Duration) (net.Conn, error) {
-		return net.DialTimeout("tcp", l.listeners[to-1].Addr().String(), timeout)
-	}}
+// TestLoopback begins a cluster over real sockets.
+func TestLoopback(t *testing.T) {
+	c, l := loopback(t, nil)
+	defer l.Close()
+	c.ready()
+	c.leader().propose(topics(0, 5)...)
+	c.same()
+	c.close()
 }
 
 // hostile sends the leader a heartbeat of the next term in another member's name, as a new leader that it does not know of
 // would, and has it apply an entry at the same time. It returns the entries that the node stored under a term that it never
 // led.
 func hostile(t *testing.T, fastPath bool) (wrong int) {
-	c := &cluster{t: t, fatal: make(chan error, 3)}
-	l := newLoopback(t)
-	stores := [3]*MemStore{}
-	for i := range c.nodes {
-		o := c.options(i)
-		stores[i] = o.Store.(*MemStore)
-		o.Timing = Timing{Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond, Lease: 300 * time.Millisecond}
-		o.Network = l.network(i)
-		if fastPath {
-			o.Network.wire = raft.NewNetworkTransport(newStream(l.network(i)), 3, time.Second, io.Discard)
-		}
-		q, err := Open(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.nodes[i] = q
-	}
-	defer c.close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	leader := make(chan int, 3)
-	for i, q := range c.nodes {
-		go func() {
-			if q.WaitLeader(ctx) == nil {
-				leader <- i
-			}
-		}()
-	}
-	at := <-leader
-	led, err := c.nodes[at].Lead()
-	for err != nil && ctx.Err() == nil { // the leader changed: the one that leads now will do
+	c, l := loopback(t, func(o *Options) { o.fastPath = fastPath })
+	c.ready()
+	lead := c.leader()
+	led, err := lead.q.Lead()
+	for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); { // the leader changed: the one that leads now will do
 		runtime.Gosched()
-		at = (at + 1) % len(c.nodes)
-		led, err = c.nodes[at].Lead()
+		lead = c.leader()
+		led, err = lead.q.Lead()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The fourth transport speaks in another member's name.
-	other := raft.ServerAddress(serverID(int32((at+1)%3 + 1)))
-	evil := raft.NewNetworkTransport(newStream(l.network(3)), 1, time.Second, io.Discard)
+	other := c.other(lead)
+	o := other.o
+	o.Listener = l
+	p := newPort(&o, lead.q.peers.book)
+	p.cluster, p.image = func() string { return testCluster }, metadata.New
+	defer p.close()
+	evil := raft.NewNetworkTransport(newStream(p), 1, time.Second, io.Discard)
 	defer evil.Close()
 	var resp raft.AppendEntriesResponse
+	name := []byte(other.q.self().String())
 	req := &raft.AppendEntriesRequest{
-		RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(other), Addr: []byte(other)}, Term: led + 1,
+		RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(serverID(other.o.Node)), Addr: name}, Term: led + 1,
 	}
-	if err := evil.AppendEntries(serverID(int32(at+1)), raft.ServerAddress(serverID(int32(at+1))), req, &resp); err != nil {
+	p.book.configured[lead.o.Node] = endpointAddress(lead.o.Controller)
+	if err := evil.AppendEntries(serverID(lead.o.Node), lead.q.self().address(), req, &resp); err != nil {
 		t.Fatal(err)
 	}
 	mark := []byte("entry of the deposed leader")
-	_ = c.nodes[at].raft.Apply(mark, time.Second).Error()
-	first, _ := stores[at].FirstIndex()
-	last, _ := stores[at].LastIndex()
+	_ = lead.q.raft.Apply(mark, time.Second).Error()
+	first, _ := lead.store.FirstIndex()
+	last, _ := lead.store.LastIndex()
 	var e raft.Log
 	for i := first; i <= last; i++ {
-		if stores[at].GetLog(i, &e) == nil && bytes.Equal(e.Data, mark) && e.Term != led {
+		if lead.store.GetLog(i, &e) == nil && bytes.Equal(e.Data, mark) && e.Term != led {
 			wrong++
 		}
 	}
-	if fastPath {
-		c.fatal = make(chan error, 1) // the mark is no command: a node that applies it has stopped
+	for _, n := range c.nodes {
+		if err := n.q.Close(); err != nil {
+			t.Error(err)
+		}
+		// The mark is no command: a node that applies it stops.
+		select {
+		case err := <-n.fatal:
+			if !fastPath && !strings.Contains(err.Error(), "cannot apply") {
+				t.Error(err)
+			}
+		default:
+		}
 	}
 	return wrong
 }

@@ -94,14 +94,9 @@ func (l *life) check(t *testing.T, place string) {
 func bootstrapped(t *testing.T) *MemStore {
 	store := &MemStore{}
 	q := &Quorum{o: newNode(t, vfs.NewMem(), "/", nil).o, snaps: &snapshots{}}
-	q.o.Voters = []Voter{{1, testDirectory}}
-	q.o.Timing = q.o.Timing.withDefaults(1)
+	q.o.Timing = q.o.Timing.withDefaults(true)
 	q.o.Logger = slog.New(slog.DiscardHandler)
-	transport, err := q.transport()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := q.bootstrap(store, transport); err != nil {
+	if err := q.bootstrap(store); err != nil {
 		t.Fatal(err)
 	}
 	return store

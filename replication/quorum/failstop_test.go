@@ -35,37 +35,46 @@ func TestHangingDisk(t *testing.T) {
 		n.propose(topic(1))
 		n.close()
 	})
+}
+
+// TestLeaderWhoseDiskHangs: a leader whose disk hangs still sends heartbeats (hashicorp/raft#503); it ends within seconds, and
+// another leads.
+func TestLeaderWhoseDiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fs := vfs.NewMem()
-		n := newNode(t, fs, "/", nil)
-		store := &failStop{store: &MemStore{}, clock: time.Now(), fail: n.o.Fatal}
-		q := &Quorum{o: n.o, store: store}
-		q.o.Voters = voters()
-		q.ctx, q.cancel = context.WithCancel(context.Background())
-		q.o.Logger = newTestLogger(t)
-		q.work.Go(q.watchdog)
-		time.Sleep(time.Minute) // virtual time: nothing is wrong
-		select {
-		case err := <-n.fatal:
-			t.Fatal(err)
-		default:
+		c := newCluster(t, 3)
+		slow := map[int]*slowStore{}
+		for id, n := range c.nodes {
+			n.wrap = func(s *MemStore) Store {
+				slow[id] = &slowStore{MemStore: s}
+				return slow[id]
+			}
 		}
-		hung := make(chan error)
-		go func() {
-			hung <- store.during("hang", func() error { time.Sleep(time.Minute); return nil }) // virtual time
-		}()
+		c.start().ready()
+		time.Sleep(time.Minute) // virtual time: nothing is wrong
+		lead := c.leader()
+		slow[lead.id].delay.Store(int64(30 * time.Second))
 		at := time.Now()
-		err := <-n.fatal
+		hung := make(chan error, 1)
+		go func() {
+			_, err := lead.q.Propose(context.Background(), topics(1, 1))
+			hung <- err
+		}()
+		err := <-lead.fatal
 		if took := time.Since(at); took < 5*time.Second || took > 7*time.Second || !strings.Contains(err.Error(), "not answered") {
 			t.Error(took, err)
 		}
-		q.work.Wait()
-		if err := <-hung; err != nil {
-			t.Error(err)
-		}
-		if f, err := fs.Stat("/" + canaryName); err != nil || f.Size() != 1 {
+		if f, err := lead.o.FS.Stat("/" + canaryName); err != nil || f.Size() != 1 {
 			t.Error(f, err)
 		}
+		c.isolate(lead.id, true) // the process is gone
+		c.leader(lead.id).propose(topics(2, 1)...)
+		if took := time.Since(at); took > 15*time.Second {
+			t.Error("the others led after ", took)
+		}
+		slow[lead.id].delay.Store(0)
+		time.Sleep(time.Minute) // virtual time: the call returns
+		<-hung
+		c.close()
 	})
 }
 

@@ -29,12 +29,16 @@ type fsm struct {
 
 	// entries and bytes were applied since the last snapshot.
 	entries, bytes atomic.Uint64
+
+	// moved is closed and replaced when the image changes.
+	movedMu sync.Mutex
+	moved   chan struct{}
 }
 
 var errStuck = errors.New("quorum: an earlier entry could not be applied")
 
 func newFSM(log *slog.Logger, fail func(error)) *fsm {
-	f := &fsm{log: log, fail: fail}
+	f := &fsm{log: log, fail: fail, moved: make(chan struct{})}
 	f.image.Store(metadata.New())
 	return f
 }
@@ -90,6 +94,17 @@ func (f *fsm) publish(delta metadata.Delta, next *metadata.Image) {
 	for _, s := range f.subscribers {
 		s(delta, next)
 	}
+	f.movedMu.Lock()
+	defer f.movedMu.Unlock()
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// moves is closed when the image changes next.
+func (f *fsm) moves() <-chan struct{} {
+	f.movedMu.Lock()
+	defer f.movedMu.Unlock()
+	return f.moved
 }
 
 func (f *fsm) subscribe(s func(metadata.Delta, *metadata.Image)) {
@@ -116,6 +131,11 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	}
 	f.entries.Store(0)
 	f.bytes.Store(0)
+	if err := f.check(img); err != nil {
+		f.stuck = err
+		f.fail(err)
+		return errors.Join(err, r.Close())
+	}
 	f.publish(metadata.Diff(f.image.Load(), img), img)
 	return r.Close()
 }

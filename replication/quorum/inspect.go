@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -57,7 +58,8 @@ type LogEntry struct {
 	Err error
 }
 
-// Inspect opens the metadata log in dir for reading. Close the result. A missing store is an error that wraps
+// Inspect opens the metadata log in dir for reading. Close the result, also beside an error: it has what could be read, the
+// snapshots at least, and is nil only when the directory itself cannot be read. A missing store is an error that wraps
 // fs.ErrNotExist, a damaged one ErrDamaged.
 func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 	in := &Inspection{}
@@ -75,19 +77,21 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		in.Snapshots = append(in.Snapshots, f)
 	}
 	if err := in.open(fsys, path.Join(dir, storeName)); err != nil {
-		return nil, err
+		in.store = nil
+		return in, err
 	}
 	err = guard(func() (err error) {
 		if in.First, err = in.store.FirstIndex(); err != nil {
 			return err
 		}
 		if in.Last, err = in.store.LastIndex(); err != nil {
+			in.First = 0
 			return err
 		}
 		return in.readVotes()
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %w", ErrDamaged, err), in.Close())
+		return in, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return in, nil
 }
@@ -115,7 +119,7 @@ func (in *Inspection) readVotes() error {
 	if err != nil && err.Error() != "not found" {
 		return err
 	}
-	in.VotedFor = string(v)
+	in.VotedFor, _, _ = strings.Cut(string(v), "/") // ID/DIRECTORY
 	return nil
 }
 

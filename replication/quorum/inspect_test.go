@@ -3,6 +3,8 @@ package quorum
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/keeplog/keeplog/metadata"
@@ -12,8 +14,8 @@ import (
 // TestInspect reads the log of a running node, and of a stopped one.
 func TestInspect(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Inspect(vfs.OS(), dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
+	if in, err := Inspect(vfs.OS(), dir); !errors.Is(err, fs.ErrNotExist) || in == nil || len(in.Snapshots) != 0 {
+		t.Fatal(in, err)
 	}
 	n := newNode(t, vfs.OS(), dir, nil).open()
 	n.propose(topics(0, 30)...)
@@ -58,4 +60,20 @@ func TestInspect(t *testing.T) {
 	look(true)
 	n.close()
 	look(false)
+	// A damaged store leaves the snapshots.
+	for _, damage := range []string{"", "short"} {
+		if err := os.WriteFile(filepath.Join(dir, storeName), []byte(damage), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		in, err := Inspect(vfs.OS(), dir)
+		if !errors.Is(err, ErrDamaged) || len(in.Snapshots) != 1 || in.Snapshots[0].Image == nil {
+			t.Errorf("%q: %+v, %v", damage, in, err)
+		}
+		for e := range in.Entries() {
+			t.Errorf("%q: entry %d", damage, e.Index)
+		}
+		if err := in.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

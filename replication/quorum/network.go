@@ -1,110 +1,110 @@
 package quorum
 
 import (
-	"errors"
+	"context"
+	"io"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
-
-	"github.com/keeplog/keeplog/metadata"
 )
 
-// Network carries Raft's messages between voters.
-type Network struct {
-	// Listener takes the connections of the others; the transport owns it and closes it.
-	Listener net.Listener
-	// Dial connects to another voter, wherever it is now.
-	Dial func(to metadata.BrokerID, timeout time.Duration) (net.Conn, error)
-	// wire replaces connections by memory, in tests.
-	wire raft.Transport
+// rpcTimeout bounds one of Raft's messages; for a snapshot the library stretches it by size.
+const rpcTimeout = 5 * time.Second
+
+// transport is Raft's network transport without two of its ways. It never has two messages to one member under way, so that a
+// member that is stuck is noticed, and it has no fast path for heartbeats: that path changes term and state from another
+// goroutine while the leader's loop is running, and a deposed leader could then store an entry under the term of its successor,
+// so that two logs would differ under equal index and term without Raft ever noticing (hashicorp/raft#695). Heartbeats wait
+// behind the disk instead, which the timing allows for.
+type transport struct {
+	*raft.NetworkTransport
+	seen *progress
+	// fastPath is on in the test that shows what it does.
+	fastPath bool
 }
 
-// rpcTimeout bounds one message; for a snapshot the library stretches it by size.
-const rpcTimeout = 10 * time.Second
-
-func (n *Network) transport(o Options) raft.Transport {
-	if n.wire != nil {
-		return n.wire
-	}
-	return withoutFastPath{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: newStream(n), MaxPool: 3, Timeout: rpcTimeout, Logger: newRaftLogger(o.Logger),
-	})}
+func newTransport(s *stream, o *Options, seen *progress) transport {
+	return transport{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: s, MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLogger(o.Logger),
+	}), seen, o.fastPath}
 }
-
-// withoutFastPath is the network transport without its fast path for heartbeats. That path changes term and state from
-// another goroutine while the leader's loop is running: a deposed leader could then store an entry under the term of its
-// successor, and two logs would differ under equal index and term without Raft ever noticing (hashicorp/raft#695).
-// Heartbeats wait behind the disk instead, which the timing allows for.
-type withoutFastPath struct{ *raft.NetworkTransport }
 
 // SetHeartbeatHandler does nothing: heartbeats take the way of all messages.
-func (withoutFastPath) SetHeartbeatHandler(func(raft.RPC)) {}
-
-// stream makes connections by node id: ids are stable, addresses are not. It knows all connections that are open, because the
-// library leaves some behind when it closes.
-type stream struct {
-	n *Network
-
-	mu     sync.Mutex
-	open   map[net.Conn]bool
-	closed bool
-}
-
-func newStream(n *Network) *stream { return &stream{n: n, open: map[net.Conn]bool{}} }
-
-// tracked is a connection that its stream knows.
-type tracked struct {
-	net.Conn
-	s *stream
-}
-
-// Close closes the connection.
-func (c *tracked) Close() error {
-	c.s.mu.Lock()
-	delete(c.s.open, c.Conn)
-	c.s.mu.Unlock()
-	return c.Conn.Close()
-}
-
-func (s *stream) track(c net.Conn, err error) (net.Conn, error) {
-	if err != nil {
-		return nil, err
+func (t transport) SetHeartbeatHandler(f func(raft.RPC)) {
+	if t.fastPath {
+		t.NetworkTransport.SetHeartbeatHandler(f)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errors.Join(net.ErrClosed, c.Close())
-	}
-	s.open[c] = true
-	return &tracked{c, s}, nil
 }
 
-// Accept takes a connection.
-func (s *stream) Accept() (net.Conn, error) { return s.track(s.n.Listener.Accept()) }
-
-// Close stops listening and closes all connections.
-func (s *stream) Close() error {
-	err := s.n.Listener.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for c := range s.open {
-		err = errors.Join(err, c.Close())
+// AppendEntries sends entries, and remembers how far the member has come.
+func (t transport) AppendEntries(id raft.ServerID, to raft.ServerAddress, m *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) error {
+	sent := time.Now()
+	err := t.NetworkTransport.AppendEntries(id, to, m, r)
+	if err == nil {
+		t.seen.appended(id, m, r, sent)
 	}
-	clear(s.open)
 	return err
 }
 
-// Addr is the address of the listener.
-func (s *stream) Addr() net.Addr { return s.n.Listener.Addr() }
+// InstallSnapshot sends a snapshot, and remembers that.
+func (t transport) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, m *raft.InstallSnapshotRequest, r *raft.InstallSnapshotResponse, data io.Reader) error {
+	err := t.NetworkTransport.InstallSnapshot(id, to, m, r, data)
+	if err == nil && r.Success {
+		t.seen.installed(id, m.LastLogIndex)
+	}
+	return err
+}
 
-// Dial connects to a member. Its address is its id.
+// stream is Raft's part of the port.
+type stream struct {
+	p      *port
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func newStream(p *port) *stream {
+	s := &stream{p: p}
+	s.ctx, s.cancel = context.WithCancel(p.ctx)
+	return s
+}
+
+// Accept takes a connection that carries Raft's messages.
+func (s *stream) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.p.raft:
+		return c, nil
+	case <-s.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close stops accepting and dialing. The connections are the port's.
+func (s *stream) Close() error {
+	s.cancel()
+	return nil
+}
+
+// Addr is the member's name: Raft takes a candidate's address for the candidate when it counts votes, so that two members
+// must never have the same one.
+func (s *stream) Addr() net.Addr { return memberAddr(s.p.self.String()) }
+
+// Dial connects to a member. Its address is its id and directory.
 func (s *stream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	id, err := parseServerID(string(address))
+	to, err := parseAddress(address)
 	if err != nil {
 		return nil, err
 	}
-	return s.track(s.n.Dial(id, timeout))
+	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+	defer cancel()
+	return s.p.dial(ctx, callRaft, to)
 }
+
+// memberAddr is a member's name as a network address.
+type memberAddr string
+
+// Network names the kind of address.
+func (memberAddr) Network() string { return "member" }
+
+// String is ID/DIRECTORY.
+func (a memberAddr) String() string { return string(a) }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -23,15 +24,21 @@ func Open(o Options) (*Quorum, error) {
 	if o.Fatal == nil {
 		return nil, errors.New("quorum: Options.Fatal is not set")
 	}
-	if o.Voters == nil {
-		o.Voters, o.Bootstrap = []Voter{{o.Node, o.Directory}}, true
+	if err := checkOptions(&o); err != nil {
+		return nil, err
 	}
-	o.Timing = o.Timing.withDefaults(len(o.Voters))
-	q := &Quorum{o: o, notify: make(chan bool, 16), changed: make(chan struct{}), gone: make(chan struct{})}
+	o.Timing = o.Timing.withDefaults(o.Listener == nil)
+	q := &Quorum{
+		o: o, notify: make(chan bool, 16), changed: make(chan struct{}), observed: make(chan raft.Observation, 16),
+		gone: make(chan struct{}), refusing: refusing{refused: make(chan struct{})},
+	}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.epoch.Store(metadata.NoEpoch)
 	if err := q.open(); err != nil {
 		q.cancel()
+		if q.peers != nil {
+			err = errors.Join(err, q.peers.port.close())
+		}
 		if q.store != nil {
 			err = errors.Join(err, q.store.close())
 		}
@@ -40,10 +47,38 @@ func Open(o Options) (*Quorum, error) {
 	return q, nil
 }
 
+// checkOptions wants what fits together.
+func checkOptions(o *Options) error {
+	seen := map[metadata.BrokerID]bool{}
+	for _, v := range o.Voters {
+		if seen[v.ID] {
+			return fmt.Errorf("%w: node %d is listed twice", ErrVoters, v.ID)
+		}
+		seen[v.ID] = true
+	}
+	switch {
+	case len(o.Voters) > maxVoters:
+		return fmt.Errorf("%w: %d are listed, at most %d may be; let further nodes join with --join", ErrVoters, len(o.Voters), maxVoters)
+	case o.Listener == nil && (len(o.Voters) > 0 || len(o.Join) > 0):
+		return errors.New("quorum: other members need Options.Listener")
+	case o.Listener != nil && len(o.Voters) == 0 && len(o.Join) == 0:
+		return errors.New("quorum: Options.Listener needs Voters or Join")
+	}
+	if len(o.Voters) > 0 && !seen[o.Node] {
+		for _, v := range o.Voters {
+			o.Join = append(o.Join[:len(o.Join):len(o.Join)], v.Address)
+		}
+		o.Voters = nil
+	}
+	return nil
+}
+
+// self is this node's member.
+func (q *Quorum) self() identity { return identity{q.o.Node, q.o.Directory} }
+
 func (q *Quorum) open() error {
-	transport, err := q.transport()
-	if err != nil {
-		return err
+	if q.o.Listener != nil {
+		q.peers = newPeers(q)
 	}
 	q.snaps = &snapshots{fs: q.o.FS, dir: q.o.Dir, log: q.o.Logger, fail: q.fail}
 	best, err := q.snaps.open()
@@ -52,12 +87,12 @@ func (q *Quorum) open() error {
 	}
 	store := q.o.Store
 	if store == nil {
-		if store, err = q.openFile(transport, best != nil); err != nil {
+		if store, err = q.openFile(best != nil); err != nil {
 			return err
 		}
 	}
 	q.store = &failStop{store: store, fail: q.fail, keep: q.snaps.oldest, clock: time.Now()}
-	if err := q.begin(store, transport); err != nil {
+	if err := q.begin(store); err != nil {
 		return err
 	}
 	switch err := q.checkStore(store, best); {
@@ -66,21 +101,67 @@ func (q *Quorum) open() error {
 	case err != nil:
 		return fmt.Errorf("%w: %s in %s: %w\n%s", ErrDamaged, storeName, q.o.Dir, err, q.advice())
 	}
-	return q.start(transport)
+	return q.start()
 }
 
-// begin bootstraps a store that has no state; stores in files come bootstrapped.
-func (q *Quorum) begin(store Store, transport raft.Transport) error {
+// begin bootstraps the store of a node alone that has no state; stores in files come bootstrapped. A node among others begins
+// or joins later, see decide; its store names it from the first start on.
+func (q *Quorum) begin(store Store) error {
 	has, err := raft.HasExistingState(store, store, q.snaps)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w\n%s", ErrDamaged, err, q.advice())
-	case has || !q.o.Bootstrap:
-		return nil
-	case q.o.ClusterID != "":
+	case !has && q.o.ClusterID != "":
 		return q.missing()
+	case has || q.peers != nil:
+		return q.claim(store, has)
 	}
-	return q.bootstrap(store, transport)
+	return q.bootstrap(store)
+}
+
+// keyMember is under what the store names the member it belongs to.
+const keyMember = "keeplog-member"
+
+// claim checks whose the store is, and makes it this node's among others. A directory that a member brings in later is not
+// among the first ones in the log, so the name in the store is what counts.
+func (q *Quorum) claim(store Store, has bool) error {
+	owner, err := store.Get([]byte(keyMember))
+	if err != nil && err.Error() != errNotFound.Error() {
+		return fmt.Errorf("%w: %w\n%s", ErrDamaged, err, q.advice())
+	}
+	if len(owner) > 0 {
+		if string(owner) != q.self().String() {
+			return fmt.Errorf("%w: %s in %s is that of member %s, and this node is %s", ErrForeign, storeName, q.o.Dir, owner, q.self())
+		}
+		q.named = true
+	}
+	if q.peers == nil {
+		return nil
+	}
+	if err := q.interrupted(store, has); err != nil {
+		return fmt.Errorf("quorum: %s in %s: %w", storeName, q.o.Dir, err)
+	}
+	if q.named || has {
+		return nil
+	}
+	q.named = true
+	return store.Set([]byte(keyMember), []byte(q.self().String()))
+}
+
+// interrupted takes back half a beginning of the cluster: Raft stores its term first, then the configuration.
+func (q *Quorum) interrupted(store Store, has bool) error {
+	last, err := store.LastIndex()
+	if err != nil || !has || last > 0 || q.snaps.oldest() > 0 {
+		return err
+	}
+	term, err := store.GetUint64([]byte(keyTerm))
+	if err != nil || term != 1 {
+		return err
+	}
+	if vote, err := store.GetUint64([]byte(keyVoteTerm)); err == nil && vote > 0 {
+		return nil
+	}
+	return store.SetUint64([]byte(keyTerm), 0)
 }
 
 func (q *Quorum) missing() error {
@@ -89,18 +170,16 @@ func (q *Quorum) missing() error {
 
 // advice says what to do about a store that cannot be used.
 func (q *Quorum) advice() string {
-	if len(q.o.Voters) > 1 {
-		return fmt.Sprintf("try: remove this member from another node, then let it join as a new one with an empty directory: keeplog cluster remove %d", q.o.Node)
+	if q.peers != nil {
+		return replaceAdvice(q.o.Node)
 	}
 	return "try: put the whole data directory back from a backup. The records of the partitions are still in their files: keeplog dump " + q.o.Dir
 }
 
-func (q *Quorum) bootstrap(store Store, transport raft.Transport) error {
-	var c raft.Configuration
-	for _, v := range q.o.Voters {
-		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: serverID(v.ID), Address: raft.ServerAddress(serverID(v.ID))})
-	}
-	if err := raft.BootstrapCluster(q.config(), store, store, q.snaps, transport, c); err != nil {
+// bootstrap begins the cluster of a node alone.
+func (q *Quorum) bootstrap(store Store) error {
+	_, transport := raft.NewInmemTransport(q.self().address())
+	if err := raft.BootstrapCluster(q.config(), store, store, q.snaps, transport, configuration([]identity{q.self()})); err != nil {
 		return fmt.Errorf("quorum: begin the metadata log in %s: %w", q.o.Dir, err)
 	}
 	return nil
@@ -121,54 +200,58 @@ func (q *Quorum) config() *raft.Config {
 	return c
 }
 
-func (q *Quorum) transport() (raft.Transport, error) {
-	if q.o.Network != nil {
-		return q.o.Network.transport(q.o), nil
+func (q *Quorum) transport() raft.Transport {
+	if q.peers != nil {
+		return newTransport(newStream(q.peers.port), &q.o, q.peers.seen)
 	}
-	if len(q.o.Voters) > 1 {
-		return nil, errors.New("quorum: several voters need Options.Network")
-	}
-	_, t := raft.NewInmemTransport(raft.ServerAddress(serverID(q.o.Node)))
-	return t, nil
+	_, t := raft.NewInmemTransport(q.self().address())
+	return t
 }
 
 // start runs Raft and what goes with it.
-func (q *Quorum) start(transport raft.Transport) error {
+func (q *Quorum) start() error {
 	q.fsm = newFSM(q.o.Logger, q.fail)
 	q.fsm.check = q.checkImage
 	logs, err := raft.NewLogCache(128, q.store)
 	if err != nil {
 		return err
 	}
-	if q.raft, err = raft.NewRaft(q.config(), q.fsm, logs, q.store, q.snaps, transport); err != nil {
+	if q.raft, err = raft.NewRaft(q.config(), q.fsm, logs, q.store, q.snaps, q.transport()); err != nil {
 		return fmt.Errorf("quorum: start Raft in %s: %w", q.o.Dir, err)
 	}
 	if err := q.checkMember(); err != nil {
 		return errors.Join(err, q.raft.Shutdown().Error())
 	}
+	q.raft.RegisterObserver(q.observer())
 	for i := range q.lanes {
 		q.lanes[i] = newLane(q, metadata.Lane(i))
 		q.inFlight.Go(q.lanes[i].run)
 	}
 	q.inFlight.Go(q.leadership)
 	q.inFlight.Go(q.snapshotLoop)
+	q.work.Go(q.watchLeader)
 	q.work.Go(q.watchdog)
+	if q.peers != nil {
+		q.work.Go(q.peers.port.listen)
+		q.work.Go(q.peers.greet)
+		q.work.Go(q.peers.tend)
+	}
 	return nil
 }
 
-// checkMember refuses a store in which this node is no member, and an image of another cluster.
+// checkMember refuses, for a node alone, a store in which this node is no member or not the only one, and an image of another
+// cluster.
 func (q *Quorum) checkMember() error {
-	f := q.raft.GetConfiguration()
-	if err := f.Error(); err != nil {
-		return err
-	}
-	servers := f.Configuration().Servers
-	member := len(servers) == 0
-	for _, s := range servers {
-		member = member || s.ID == serverID(q.o.Node)
-	}
-	if !member {
-		return fmt.Errorf("%w: %s in %s is that of node %s, not of node %d", ErrForeign, storeName, q.o.Dir, servers[0].ID, q.o.Node)
+	servers := q.servers()
+	if q.peers == nil && len(servers) > 0 {
+		own := slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == serverID(q.o.Node) })
+		switch {
+		case !own:
+			return fmt.Errorf("%w: %s in %s is that of node %s, not of node %d", ErrForeign, storeName, q.o.Dir, servers[0].ID, q.o.Node)
+		case len(servers) > 1:
+			return fmt.Errorf("%w: the metadata log in %s has %d members\ntry: name them in controller.quorum.voters, or remove them first",
+				ErrAlone, q.o.Dir, len(servers))
+		}
 	}
 	return q.checkImage(q.Image())
 }
@@ -178,7 +261,16 @@ func (q *Quorum) checkImage(img *metadata.Image) error {
 	if img.ClusterID() == "" {
 		return nil
 	}
-	return q.checkCluster(img.ClusterID(), img.Voters())
+	for _, m := range img.RemovedMembers() {
+		if m.ID == q.o.Node && m.Directory == q.o.Directory {
+			q.refuse(removedError(q.self(), img.ClusterID()))
+		}
+	}
+	var known []metadata.Voter
+	if m, ok := img.Member(q.o.Node); ok {
+		known = []metadata.Voter{{ID: m.ID, Directory: m.Directory}}
+	}
+	return q.checkCluster(img.ClusterID(), known)
 }
 
 func (q *Quorum) checkCluster(id string, voters []metadata.Voter) error {
@@ -186,9 +278,8 @@ func (q *Quorum) checkCluster(id string, voters []metadata.Voter) error {
 		return fmt.Errorf("%w: meta.properties in %s names cluster %s, the metadata log cluster %s", ErrForeign, q.o.Dir, q.o.ClusterID, id)
 	}
 	for _, v := range voters {
-		if v.ID == q.o.Node && v.Directory != q.o.Directory {
-			return fmt.Errorf("%w: cluster %s knows node %d with the directory %s, and this one is %s: its disk was wiped or replaced\n%s",
-				ErrForeign, id, v.ID, v.Directory, q.o.Directory, q.advice())
+		if !q.named && v.ID == q.o.Node && v.Directory != q.o.Directory {
+			return wipedError(q.self(), v.Directory, id)
 		}
 	}
 	return nil
@@ -240,8 +331,15 @@ func (q *Quorum) firstRecord(term uint64) error {
 		id = q.o.NewClusterID()
 	}
 	rec := metadata.ClusterStarted{ClusterID: id}
-	for _, v := range q.o.Voters {
-		rec.Voters = append(rec.Voters, metadata.Voter(v))
+	for _, server := range q.servers() {
+		who, err := parseAddress(server.Address)
+		if err != nil {
+			return err
+		}
+		if who.id == q.o.Node {
+			who = q.self()
+		}
+		rec.Voters = append(rec.Voters, metadata.Voter{ID: who.id, Directory: who.directory})
 	}
 	payload := metadata.AppendCommand(nil, &metadata.Command{
 		Session: metadata.Session{Broker: q.o.Node, Epoch: metadata.NoEpoch},

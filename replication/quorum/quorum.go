@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -58,10 +59,11 @@ var (
 // MaxEntry is the largest entry in bytes; a proposal may not be larger.
 const MaxEntry = 1 << 20
 
-// Voter is a member of the first quorum.
+// Voter is an entry of controller.quorum.voters.
 type Voter struct {
-	ID        metadata.BrokerID
-	Directory metadata.DirectoryID
+	ID metadata.BrokerID
+	// Address is the HOST:PORT at which it listens for other members.
+	Address string
 }
 
 // Options are what a member needs.
@@ -76,13 +78,18 @@ type Options struct {
 	// record; it is called at the first start only.
 	ClusterID    string
 	NewClusterID func() string
-	// Voters are the members of the first quorum; nil is this node alone.
+	// Listener takes the connections of the other members; the quorum closes it. Nil is a node alone, which has no peers and
+	// begins its cluster at the first start. Dial connects to another member; nil is TCP.
+	Listener net.Listener
+	Dial     func(ctx context.Context, address string) (net.Conn, error)
+	// Voters are controller.quorum.voters, by which the nodes find each other and begin the cluster: the lowest one does when
+	// every other has answered that it is empty and has the same list. Join are the addresses of members of a cluster that has
+	// begun, which this node joins unless it is a member. Both are nil for a node alone.
 	Voters []Voter
-	// Bootstrap says that, if the store is empty, this node begins the cluster: it is the only voter, or the lowest one and
-	// every other has answered that it is empty and has the same list. Without it an empty store waits for the others.
-	Bootstrap bool
-	// Network connects several voters; nil with one, which then opens no port.
-	Network *Network
+	Join   []string
+	// Internal is where this broker listens for other brokers, Controller where this member listens for other members: what the
+	// others are told. The name of Internal is that of the listener in a broker's registration.
+	Internal, Controller metadata.Endpoint
 	// Store replaces the file of the store, for tests.
 	Store Store
 	// Fatal is called when the node must not go on: a store that failed to write, a disk that hangs, a damaged entry. It is
@@ -91,6 +98,9 @@ type Options struct {
 	Logger *slog.Logger
 	// Timing is the zero value for the house's.
 	Timing Timing
+
+	// fastPath is for the test that shows what the library's fast path does.
+	fastPath bool
 }
 
 // Timing is Raft's.
@@ -103,11 +113,11 @@ type Timing struct {
 	SnapshotBytes   uint64
 }
 
-func (t Timing) withDefaults(voters int) Timing {
+func (t Timing) withDefaults(alone bool) Timing {
 	def := func(d *time.Duration, single, many time.Duration) {
 		if *d == 0 {
 			*d = many
-			if voters == 1 {
+			if alone {
 				*d = single
 			}
 		}
@@ -139,9 +149,15 @@ type Quorum struct {
 	ready  atomic.Uint64
 	epoch  atomic.Int64
 	notify chan bool
-	// changed is closed and replaced when ready changes.
+	// changed is closed and replaced when ready or the leader changes.
 	changedMu sync.Mutex
 	changed   chan struct{}
+	observed  chan raft.Observation
+	// peers are the others; nil for a node alone.
+	peers *peers
+	// named says that the store names this member.
+	named bool
+	refusing
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -150,6 +166,14 @@ type Quorum struct {
 	gone           chan struct{}
 	closed         atomic.Bool
 	failed         sync.Once
+}
+
+// refusing is why this node can be no member.
+type refusing struct {
+	refuseOnce sync.Once
+	refused    chan struct{}
+	// refusal is set before refused is closed.
+	refusal error
 }
 
 // Applied is what became of a proposal.
@@ -178,13 +202,6 @@ func (q *Quorum) Lead() (term uint64, err error) {
 		return 0, q.notLeader()
 	}
 	return term, nil
-}
-
-func (q *Quorum) notLeader() error {
-	if _, id := q.raft.LeaderWithID(); id != "" && id != serverID(q.o.Node) {
-		return fmt.Errorf("%w: node %s is", ErrNotLeader, id)
-	}
-	return ErrNotLeader
 }
 
 // Leader is the node that leads, as far as this one knows.
@@ -272,6 +289,9 @@ func (q *Quorum) Close() error {
 	}
 	err := q.raft.Shutdown().Error()
 	close(q.gone)
+	if q.peers != nil {
+		err = errors.Join(err, q.peers.port.close())
+	}
 	q.work.Wait()
 	return errors.Join(err, q.store.close())
 }
@@ -290,11 +310,11 @@ func (q *Quorum) changes() <-chan struct{} {
 }
 
 func (q *Quorum) setReady(term uint64) {
+	if q.peers != nil && term != 0 {
+		q.peers.lead()
+	}
 	q.ready.Store(term)
-	q.changedMu.Lock()
-	defer q.changedMu.Unlock()
-	close(q.changed)
-	q.changed = make(chan struct{})
+	q.announce()
 }
 
 func serverID(id metadata.BrokerID) raft.ServerID {

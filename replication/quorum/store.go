@@ -38,7 +38,7 @@ func boltOptions() *bbolt.Options {
 }
 
 // openFile opens the store's file, or makes it at the first start. snapshots says that there are some.
-func (q *Quorum) openFile(transport raft.Transport, snapshots bool) (Store, error) {
+func (q *Quorum) openFile(snapshots bool) (Store, error) {
 	name, fresh := path.Join(q.o.Dir, storeName), path.Join(q.o.Dir, newStoreName)
 	info, err := q.o.FS.Stat(name)
 	if err == nil && info.Size() == 0 {
@@ -48,7 +48,7 @@ func (q *Quorum) openFile(transport raft.Transport, snapshots bool) (Store, erro
 		if q.o.ClusterID != "" || snapshots {
 			return nil, q.missing()
 		}
-		err = q.makeFile(name, fresh, transport)
+		err = q.makeFile(name, fresh)
 	}
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (q *Quorum) openFile(transport raft.Transport, snapshots bool) (Store, erro
 }
 
 // makeFile makes the store under another name, with what begins the cluster in it, and renames it when it is durable.
-func (q *Quorum) makeFile(name, fresh string, transport raft.Transport) error {
+func (q *Quorum) makeFile(name, fresh string) error {
 	if err := q.o.FS.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -78,8 +78,8 @@ func (q *Quorum) makeFile(name, fresh string, transport raft.Transport) error {
 	if err != nil {
 		return err
 	}
-	if q.o.Bootstrap {
-		err = q.bootstrap(store, transport)
+	if q.peers == nil {
+		err = q.bootstrap(store)
 	}
 	if err = errors.Join(err, store.Close()); err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/keeplog/keeplog/vfs"
 )
 
@@ -20,9 +22,8 @@ const (
 // than 5 s. Where other voters can take over the node ends then, because a leader whose disk hangs still sends heartbeats
 // and would be leader for ever. A single voter only says so: nobody could take over.
 func (q *Quorum) watchdog() {
-	others := len(q.o.Voters) > 1
 	var canary atomic.Int64
-	if others {
+	if q.peers != nil {
 		q.work.Go(func() { q.sing(&canary) })
 	}
 	t := time.NewTicker(time.Second)
@@ -41,7 +42,7 @@ func (q *Quorum) watchdog() {
 		switch {
 		case longest < hang:
 			said = false
-		case others:
+		case q.replaceable():
 			q.fail(fmt.Errorf("quorum: the disk of %s has not answered for %v", q.o.Dir, longest.Round(time.Second)))
 			return
 		case !said:
@@ -49,6 +50,17 @@ func (q *Quorum) watchdog() {
 			q.o.Logger.Error("the disk of the metadata log hangs", "dir", q.o.Dir, "for", longest.Round(time.Second))
 		}
 	}
+}
+
+// replaceable says that others can take over.
+func (q *Quorum) replaceable() bool {
+	n := 0
+	for _, s := range q.servers() {
+		if s.Suffrage == raft.Voter {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // sing writes and flushes a byte each second. started is when the one under way began, 0 between them.
