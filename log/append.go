@@ -78,7 +78,7 @@ func (l *Log) appendLocked(a *Append) (Appended, error) {
 	if err := l.Err(); err != nil {
 		return Appended{}, err
 	}
-	if known := max(l.w.epochs.latest(), l.w.leading.Epoch); a.Epoch < known {
+	if known := max(l.w.epochs.latest(), l.w.leading.Epoch, l.w.fence); a.Epoch < known {
 		return Appended{}, fmt.Errorf("%w: %d, the log has %d", ErrEpochFenced, a.Epoch, known)
 	}
 	if limit := l.config.Load().Segment.Bytes; len(b) > limit {
@@ -336,7 +336,7 @@ func (l *Log) acceptGap() error {
 	l.mark.Segment, l.mark.Position, l.mark.Offset, l.mark.Gaps = end.seg.Base(), end.at, end.offset, true
 	l.mark.Cutting, l.mark.Lost = false, l.mark.Lost.and(m.End, end.offset)
 	l.mark.OffsetEntries, l.mark.TimeEntries, l.mark.NoProducers, l.mark.Epoch = 0, 0, noProducers, epoch
-	err := l.putMarkLocked()
+	err := l.putFirmLocked()
 	l.markMu.Unlock()
 	if err == nil {
 		err = l.dir.syncMarks()

@@ -16,6 +16,8 @@ func (d *Dir) DeleteLog(l *Log) error {
 	l.mu.Lock()
 	v := l.view.Load()
 	l.mu.Unlock()
+	l.markMu.Lock()
+	defer l.markMu.Unlock()
 	delay := l.config.Load().FileDeleteDelay
 	var gone []<-chan struct{}
 	for _, s := range v.segments {

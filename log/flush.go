@@ -300,10 +300,15 @@ func (l *Log) putMarkEntries(job *flushJob, offsets, times int) error {
 }
 
 // putMarkLocked writes the slot. The caller holds markMu.
-func (l *Log) putMarkLocked() error {
+func (l *Log) putMarkLocked() error { return l.dir.marks.put(*l.nextMark()) }
+
+// putFirmLocked is putMarkLocked for a mark that contradicts the one before it: a cut, a new start.
+func (l *Log) putFirmLocked() error { return l.dir.marks.putFirm(*l.nextMark()) }
+
+func (l *Log) nextMark() *Mark {
 	l.mark.TopicID, l.mark.Partition = l.id.TopicID, l.id.Partition
 	l.mark.LogStart = max(l.mark.LogStart, l.StartOffset())
-	return l.dir.marks.put(l.mark)
+	return &l.mark
 }
 
 // writeProducers writes the window file for an offset, and Kafka's snapshot where a segment begins there, durably; older

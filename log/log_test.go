@@ -537,6 +537,7 @@ func FuzzDecodeSmallFiles(f *testing.F) {
 	f.Add(EncodeWindow(9, []Producer{{ID: 7}}))
 	f.Add(EncodeSnapshot([]Producer{{ID: 7}}))
 	f.Add([]byte("0\n1\na 0 1\n"))
+	f.Add((&Marks{Head: MarksHead{Version: 2, Complete: true}, Slots: []MarksSlot{{Mark: Mark{Offset: 4}, Used: true}}}).again()[:3*MarkBytes])
 	f.Add([]byte("cluster.id=x\nversion=1\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if off, all, err := DecodeWindow(b); err == nil && string(EncodeWindow(off, all)) != string(b) {
@@ -550,7 +551,12 @@ func FuzzDecodeSmallFiles(f *testing.F) {
 		_, _ = DecodeMeta(b)
 		_, _ = DecodePartition(b)
 		_, _, _ = DecodeMark(b)
-		_ = CheckMarksHeader(b)
+		if m, err := DecodeMarks(b); err == nil {
+			again, err := DecodeMarks(m.again())
+			if err != nil || again.Complete() != m.Complete() || len(again.Live()) != len(m.Live()) {
+				t.Fatalf("%+v, again: %+v %v", m, again, err)
+			}
+		}
 	})
 }
 

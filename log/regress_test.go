@@ -72,7 +72,7 @@ func TestSuccessorDoesNotInheritCheckpoints(t *testing.T) {
 			r.add(l, sent{})
 		}
 		if torn { // its slot never reached the disk whole
-			r.overwrite(MarksFile, append(r.file(MarksFile)[:MarkBytes], bytes.Repeat([]byte{7}, MarkBytes)...))
+			r.overwrite(MarksFile, append(r.file(MarksFile)[:2*MarkBytes], bytes.Repeat([]byte{7}, 2*MarkBytes)...))
 		}
 		r.kill()
 		l = r.fresh(9)
@@ -92,7 +92,8 @@ func TestCheckpointOlderThanATruncation(t *testing.T) {
 	r.dir.Tick(r.now)
 	r.dir.Tick(r.now.Add(2 * time.Minute))
 	must(t, l.TruncateTo(6))
-	r.flip(MarksFile, MarkBytes+3) // the slot rots: the recovery point of 10 is what is left
+	r.flip(MarksFile, 2*MarkBytes+3) // the slot rots: the recovery point of 10 is what is left
+	r.flip(MarksFile, 3*MarkBytes+3)
 	r.kill()
 	if l = r.log(0); l.WrittenEnd() != 6 {
 		t.Fatalf("the end is %d, the log has 6 records", l.WrittenEnd())
@@ -136,7 +137,7 @@ func TestAdoptionSurvivesACrashInBetween(t *testing.T) {
 	}
 	_, err := r.dir.OpenLog(Identity{"u", 0, [16]byte{5}}, r.config)
 	must(t, err)
-	if CheckMarksHeader(r.file(MarksFile)) != nil {
+	if m, err := DecodeMarks(r.file(MarksFile)); err != nil || !m.Complete() {
 		t.Fatal("all is open, and the marks are not complete")
 	}
 	r.kill() // from now on by the marks: the holes stay legal

@@ -99,7 +99,7 @@ func TestDeleteBetweenPublishAndSettle(t *testing.T) {
 	}
 	_ = r.step.Run()
 	if m, ok := r.dir.marks.slots[markKey{testTopic, 0}]; ok {
-		t.Fatalf("the deleted log has slot %d", m)
+		t.Fatalf("the deleted log has slot %+v", m)
 	}
 	must(t, r.dir.Close())
 }

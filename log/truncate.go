@@ -42,7 +42,10 @@ func (l *Log) moveStart(o record.Offset) error {
 	l.markMu.Lock()
 	before := l.mark.LogStart
 	l.mark.LogStart = max(before, o)
-	err := l.putMarkLocked()
+	err := l.Err() // the slot of a log that is deleted meanwhile is another's
+	if err == nil {
+		err = l.putFirmLocked()
+	}
 	if err != nil { // no later mark may carry a start that was refused
 		l.mark.LogStart = before
 	}
@@ -207,7 +210,7 @@ func (l *Log) lowerMark(p cutPlan, dropped []*segment.Segment) error {
 		l.mu.Unlock()
 	}
 	l.mark.Cutting = true
-	if err := l.putMarkLocked(); err != nil {
+	if err := l.putFirmLocked(); err != nil {
 		return err
 	}
 	return l.dir.syncMarks()

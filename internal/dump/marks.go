@@ -9,12 +9,15 @@ import (
 	"github.com/keeplog/keeplog/record"
 )
 
-// maxWindowFile bounds a window file that is read whole, in bytes.
-const maxWindowFile = 256 << 20
+// What is read whole is bounded: a window file, the marks; in bytes.
+const (
+	maxWindowFile = 256 << 20
+	maxMarksFile  = 256 << 20
+)
 
 // markSlot is what a partition's mark says.
 type markSlot struct {
-	at                         int64 // position of the slot in the file
+	at, spare                  int64 // position of the mark in the file, and where the next one goes
 	segment                    record.Offset
 	position                   record.Position
 	offset, logStart           record.Offset
@@ -46,19 +49,6 @@ func (t *markTable) find(id [16]byte, partition int32) *markSlot {
 	return &slot
 }
 
-// eachMark walks the slots of a marks file. The header has been looked at.
-func eachMark(f *window, each func(at int64, m plog.Mark, used bool, err error)) error {
-	for at := int64(plog.MarkBytes); at+plog.MarkBytes <= f.size; at += plog.MarkBytes {
-		b, err := f.view(at, plog.MarkBytes)
-		if err != nil || len(b) < plog.MarkBytes {
-			return err
-		}
-		m, used, err := plog.DecodeMark(b)
-		each(at, m, used, err)
-	}
-	return nil
-}
-
 // readMarks reads the marks that other files are judged by.
 func (d *Dump) readMarks(path string) *markTable {
 	f, err := d.o.FS.OpenFile(path, 0, 0)
@@ -71,79 +61,92 @@ func (d *Dump) readMarks(path string) *markTable {
 	if err != nil {
 		return t
 	}
-	var w window
-	w.reset(f, size)
-	head, err := w.view(0, plog.MarkBytes)
-	if err != nil || errors.Is(plog.CheckMarksHeader(head), plog.ErrNewerVersion) {
+	b, err := readAll(f, size, maxMarksFile)
+	if err != nil {
 		return t
 	}
-	t.complete = plog.CheckMarksHeader(head) == nil && size%plog.MarkBytes == 0
-	_ = eachMark(&w, func(at int64, m plog.Mark, used bool, err error) {
-		key := markKey{m.TopicID, m.Partition}
-		t.complete = t.complete && err == nil
-		if old, twice := t.slots[key]; err != nil || !used || twice && old.counter > m.Counter {
-			return
+	all, err := plog.DecodeMarks(b)
+	if err != nil {
+		return t
+	}
+	t.complete = all.Complete()
+	for _, s := range all.Live() {
+		m, spare := s.Mark, s.MarkAt()
+		if all.SlotBytes() > plog.MarkBytes {
+			spare = s.At + (1-s.Half)*plog.MarkBytes
 		}
-		t.slots[key] = markSlot{
-			at: at, segment: m.Segment, position: m.Position, offset: m.Offset, logStart: m.LogStart, counter: m.Counter,
+		t.slots[markKey{m.TopicID, m.Partition}] = markSlot{
+			at: s.MarkAt(), spare: spare, segment: m.Segment, position: m.Position, offset: m.Offset, logStart: m.LogStart, counter: m.Counter,
 			offsetEntries: int64(m.OffsetEntries), timeEntries: int64(m.TimeEntries), unplaced: m.Unplaced,
 		}
-	})
+	}
 	return t
 }
 
 // marks dumps keeplog-marks.
 func (f *file) marks() {
-	var w window
-	w.reset(f, f.size)
-	head, err := w.view(0, plog.MarkBytes)
-	if err == nil {
-		err = plog.CheckMarksHeader(head)
-	}
-	switch {
-	case errors.Is(err, plog.ErrNewerVersion):
-		f.unsupported(0, plog.MarkBytes, "%v", err)
-		return
-	case len(head) == plog.MarkBytes && [plog.MarkBytes]byte(head) == [plog.MarkBytes]byte{}:
-		f.note(0, plog.MarkBytes, "the head is not written: not every partition has a slot yet, and those without fall back to recovery-point-offset-checkpoint")
-	case err != nil:
-		f.damage(0, plog.MarkBytes, "the head does not check; the slots are believed, they have checksums of their own")
-	}
-	err = eachMark(&w, func(at int64, m plog.Mark, used bool, err error) {
-		switch {
-		case err != nil:
-			f.damage(at, at+plog.MarkBytes, "slot %d: %v; its partition falls back to recovery-point-offset-checkpoint", at/plog.MarkBytes, err)
-		case used && (m.Partition < 0 || m.Segment < 0 || m.Offset < m.Segment || m.LogStart < 0 || m.Position < 0 || m.OffsetEntries < 0 || m.TimeEntries < 0):
-			f.damage(at, at+plog.MarkBytes, "slot %d is not plausible: segment %d, position %d, offset %d, log start %d", at/plog.MarkBytes, m.Segment, m.Position, m.Offset, m.LogStart)
-		case used:
-			fields := []Field{
-				{"topic_id", base64.RawURLEncoding.EncodeToString(m.TopicID[:])},
-				{"partition", m.Partition},
-				{"segment", m.Segment},
-				{"position", m.Position},
-				{"offset", m.Offset},
-				{"log_start", m.LogStart},
-				{"leader_epoch", m.Epoch},
-				{"offset_entries", m.OffsetEntries},
-				{"time_entries", m.TimeEntries},
-				{"no_producers", m.NoProducers},
-			}
-			for _, rare := range []Field{{"unplaced", m.Unplaced}, {"cutting", m.Cutting}, {"gaps", m.Gaps}} {
-				if rare.Value == true {
-					fields = append(fields, rare)
-				}
-			}
-			if m.Lost.Count > 0 {
-				fields = append(fields, Field{"lost_from", m.Lost.From}, Field{"lost_to", m.Lost.To}, Field{"lost", m.Lost.Count})
-			}
-			f.entry("mark", fields...)
-		}
-	})
+	b, err := readAll(f, f.size, maxMarksFile)
 	if err != nil {
 		f.damage(-1, -1, "cannot be read: %v", err)
+		return
 	}
-	if rest := f.size % plog.MarkBytes; rest != 0 {
-		f.damage(f.size-rest, f.size, "%d bytes at the end are no whole slot", rest)
+	all, err := plog.DecodeMarks(b)
+	if err != nil {
+		f.unsupported(0, plog.MarkBytes, "%v", err)
+		return
+	}
+	size := int64(all.SlotBytes())
+	switch {
+	case all.Head.Lost || len(b) == 0:
+		f.damage(0, size, "the head does not check; the marks are believed, they have checksums of their own")
+	case !all.Head.Complete:
+		f.note(0, size, "the head does not say that it is complete: not every partition has a slot yet, and those without fall back to recovery-point-offset-checkpoint")
+	case all.Head.Torn:
+		f.note(0, size, "one of two heads does not check: torn by a crash, or rotten; the other counts")
+	}
+	for i := range all.Slots {
+		f.markSlot(&all.Slots[i], size)
+	}
+	if all.Rest > 0 && len(b) > 0 {
+		f.damage(f.size-int64(all.Rest), f.size, "%d bytes at the end are no whole slot", all.Rest)
+	}
+}
+
+// markSlot dumps one slot.
+func (f *file) markSlot(s *plog.MarksSlot, size int64) {
+	n, m := s.At/size, &s.Mark
+	switch {
+	case s.Lost:
+		f.damage(s.At, s.At+size, "slot %d: %v; its partition falls back to recovery-point-offset-checkpoint", n, s.Bad)
+	case s.Bad != nil:
+		f.note(s.At, s.At+size, "slot %d: one of two marks does not check: torn by a crash, or rotten; the other counts", n)
+	}
+	switch {
+	case !s.Used:
+	case m.Partition < 0 || m.Segment < 0 || m.Offset < m.Segment || m.LogStart < 0 || m.Position < 0 || m.OffsetEntries < 0 || m.TimeEntries < 0:
+		f.damage(s.At, s.At+size, "slot %d is not plausible: segment %d, position %d, offset %d, log start %d", n, m.Segment, m.Position, m.Offset, m.LogStart)
+	default:
+		fields := []Field{
+			{"topic_id", base64.RawURLEncoding.EncodeToString(m.TopicID[:])},
+			{"partition", m.Partition},
+			{"segment", m.Segment},
+			{"position", m.Position},
+			{"offset", m.Offset},
+			{"log_start", m.LogStart},
+			{"leader_epoch", m.Epoch},
+			{"offset_entries", m.OffsetEntries},
+			{"time_entries", m.TimeEntries},
+			{"no_producers", m.NoProducers},
+		}
+		for _, rare := range []Field{{"unplaced", m.Unplaced}, {"cutting", m.Cutting}, {"gaps", m.Gaps}} {
+			if rare.Value == true {
+				fields = append(fields, rare)
+			}
+		}
+		if m.Lost.Count > 0 {
+			fields = append(fields, Field{"lost_from", m.Lost.From}, Field{"lost_to", m.Lost.To}, Field{"lost", m.Lost.Count})
+		}
+		f.entry("mark", fields...)
 	}
 }
 

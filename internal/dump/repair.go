@@ -316,8 +316,9 @@ func (r *Repair) loosen(log string) error {
 		var m plog.Mark
 		if m, _, err = plog.DecodeMark(b[:]); err == nil {
 			m.Unplaced, m.Position, m.OffsetEntries, m.TimeEntries = true, 0, 0, 0
+			m.Counter++
 			b = m.Encode()
-			_, err = f.WriteAt(b[:], slot.at)
+			_, err = f.WriteAt(b[:], slot.spare)
 		}
 	}
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,9 @@ func marksHead(version uint32) []byte {
 	b := make([]byte, plog.MarkBytes)
 	copy(b, "keeplogM")
 	binary.BigEndian.PutUint32(b[8:], version)
+	if version > 1 {
+		binary.BigEndian.PutUint32(b[12:], 1)
+	}
 	binary.BigEndian.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
 	return b
 }
@@ -118,6 +122,9 @@ func TestMarks(t *testing.T) {
 	r, m := killed(t)
 	const path = "/data/keeplog-marks"
 	b := r.bytes[path]
+	older := m
+	older.Counter, older.Offset, older.Position = m.Counter-1, m.Offset-2, m.Position-381
+	two := slices.Concat(marksHead(2), marksHead(2), slotBytes(older), slotBytes(m))
 	for _, c := range []struct {
 		name                string
 		bytes               []byte
@@ -127,10 +134,18 @@ func TestMarks(t *testing.T) {
 		{"free slots", append(bytes.Clone(b), make([]byte, 3*plog.MarkBytes)...), 0, 0},
 		{"bit in a slot", flip(b, plog.MarkBytes+33), 1, 0},
 		{"bit in the head", flip(b, 9), 1, 0},
-		{"newer version", append(marksHead(2), b[plog.MarkBytes:]...), 0, 1},
+		{"newer version", append(marksHead(3), b[plog.MarkBytes:]...), 0, 1},
 		{"empty", nil, 1, 0},
 		{"cut", b[:len(b)-1], 1, 0},
 		{"a slot that cannot be", append(marksHead(1), slotBytes(plog.Mark{TopicID: m.TopicID, Partition: -4, Segment: 9, Offset: 3})...), 1, 0},
+		{"version 2", two, 0, 0},
+		{"version 2, a bit in the mark that counts", flip(two, 3*plog.MarkBytes+33), 0, 0},
+		{"version 2, a bit in the mark before", flip(two, 2*plog.MarkBytes+33), 0, 0},
+		{"version 2, a bit in both", flip(flip(two, 3*plog.MarkBytes+33), 2*plog.MarkBytes+50), 1, 0},
+		{"version 2, a bit in one head", flip(two, 9), 0, 0},
+		{"version 2, a bit in both heads", flip(flip(two, 9), plog.MarkBytes+9), 2, 0}, // without a head each mark is a slot
+		{"version 2, cut", two[:len(two)-1], 1, 0},
+		{"version 2, cut to the head", two[:2*plog.MarkBytes], 0, 0},
 	} {
 		total, found := r.with(path, c.bytes)
 		if total.Damage != c.damage || total.Unsupported != c.unsupported {

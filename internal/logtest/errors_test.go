@@ -3,6 +3,7 @@ package logtest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -136,20 +137,24 @@ func (b *breaker) one(t testing.TB, j job, rng *rand.Rand) {
 		if b.budget.spent(int(b.points.Load())) {
 			return
 		}
-		b.points.Add(1)
 		kind.fault.Nth = 1 + rng.Int64N(calls)
-		name := fmt.Sprintf("%s; %s at call %d", j.name, kind.name, kind.fault.Nth)
-		w, run := j.make(t)
-		w.breakable()
-		injection := w.faulty.Inject(kind.fault)
-		if err := guard(run); err != nil && !clean(err) {
-			b.fail(w, name, err)
-			continue
-		}
-		b.hits.Add(min(injection.Hits(), 1))
-		if err := guard(func() error { return w.afterBreak(rng.Uint64()) }); err != nil {
-			b.fail(w, name, err)
-		}
+		b.broken(t, j, kind.fault, fmt.Sprintf("%s; %s at call %d", j.name, kind.name, kind.fault.Nth), rng)
+	}
+}
+
+// broken does a job with a fault, and checks what is left.
+func (b *breaker) broken(t testing.TB, j job, fault vfs.Fault, name string, rng *rand.Rand) {
+	b.points.Add(1)
+	w, run := j.make(t)
+	w.breakable()
+	injection := w.faulty.Inject(fault)
+	if err := guard(run); err != nil && !clean(err) {
+		b.fail(w, name, err)
+		return
+	}
+	b.hits.Add(min(injection.Hits(), 1))
+	if err := guard(func() error { return w.afterBreak(rng.Uint64()) }); err != nil {
+		b.fail(w, name, err)
 	}
 }
 
@@ -275,6 +280,47 @@ func (b *breaker) enough() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.failures) >= b.most
+}
+
+// TestTornMarks tears each write of the marks of all written workloads, and of generated ones while there is time: the mark
+// before it counts, and what a restart finds is what was promised, whether the process goes on or not.
+func TestTornMarks(t *testing.T) {
+	b := &breaker{seed: seedOf(t), budget: newBudget(1500 * time.Millisecond), kinds: map[string]bool{}, most: 8}
+	cuts := []int{1, 40, 60, 127}
+	var wait sync.WaitGroup
+	var at atomic.Int64
+	for range workers() {
+		wait.Go(func() {
+			for !b.budget.spent(int(b.points.Load())) && !b.enough() {
+				i := int(at.Add(1)) - 1
+				rng := rand.New(rand.NewPCG(b.seed, uint64(i)+2000))
+				b.tearMarks(t, b.job(i), cuts[rng.IntN(len(cuts))], rng)
+			}
+		})
+	}
+	wait.Wait()
+	for _, f := range b.failures {
+		t.Error(f)
+	}
+	t.Logf("%d torn writes of %d workloads, %d were met", b.points.Load(), at.Load(), b.hits.Load())
+}
+
+// tearMarks does a job once for each write of its marks, and tears that one.
+func (b *breaker) tearMarks(t testing.TB, j job, cut int, rng *rand.Rand) {
+	fault := vfs.Fault{Ops: []vfs.Op{vfs.OpWrite}, Path: log.MarksFile, Short: &cut, Nth: math.MaxInt64}
+	w, run := j.make(t)
+	w.breakable()
+	probe := w.faulty.Inject(fault)
+	if err := guard(run); err != nil {
+		b.fail(w, j.name+", nothing torn", err)
+		return
+	}
+	for n := int64(1); n <= probe.Seen() && !b.budget.spent(int(b.points.Load())); n++ {
+		for _, fault.Err = range []error{syscall.EIO, syscall.ENOSPC} {
+			fault.Nth = n
+			b.broken(t, j, fault, fmt.Sprintf("%s; mark %d torn after %d bytes, %v", j.name, n, cut, fault.Err), rng)
+		}
+	}
 }
 
 // TestErrors breaks calls of the file system and checks what goes on, and what a restart finds.
