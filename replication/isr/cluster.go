@@ -29,7 +29,7 @@ type Change struct {
 	// PartitionEpoch is what the leader's view is based on: the change is refused when the partition has moved on.
 	PartitionEpoch int32
 	InSync         []Member
-	// Recovered says that a leader that was elected uncleanly is done.
+	// Recovered is always true: a leader that was elected outside of the in-sync set has nothing to repair before it says so.
 	Recovered bool
 }
 

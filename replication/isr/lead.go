@@ -89,7 +89,7 @@ func (p *Partition) sendChange(epoch record.Epoch, c *proposal) {
 		"epoch", epoch, "in_sync", fmt.Sprint(c.inSync))
 	p.replicas.opts.Changer.ChangeISR(Change{
 		Topic: p.id.TopicID, Name: p.id.Topic, Partition: p.id.Partition, LeaderEpoch: epoch, PartitionEpoch: c.partitionEpoch,
-		InSync: c.inSync, Recovered: c.recovered,
+		InSync: c.inSync, Recovered: true,
 	}, func(to Changed, err error) { p.changeAnswered(epoch, c.attempt, to, err) })
 }
 

@@ -50,6 +50,10 @@ type Replicas struct {
 	leaderThrottle, followerThrottle throttle
 	held                             atomic.Bool // some partition is kept back by the follower's throttle
 
+	sessionMu   sync.Mutex // guards the next two
+	sessions    map[metadata.BrokerID]*replicaSession
+	lastSession int32
+
 	fetchMu  sync.Mutex // guards the next two
 	fetchers map[metadata.BrokerID]*fetcher
 	fetchEnd bool
@@ -71,7 +75,8 @@ func New(o Options) *Replicas {
 	}
 	r := &Replicas{
 		born: time.Now(), opts: o, topics: map[metadata.TopicID][]*Partition{}, counts: map[*log.Dir]int{}, fetchers: map[metadata.BrokerID]*fetcher{},
-		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		sessions: map[metadata.BrokerID]*replicaSession{},
+		wake:     make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	r.done.Go(r.expireLoop)
 	if o.Changer != nil {
@@ -385,6 +390,7 @@ func (r *Replicas) tickLoop() {
 				p.tick()
 				return true
 			})
+			r.closeSessions(false)
 		}
 	}
 }
@@ -402,6 +408,7 @@ func (r *Replicas) Close() error {
 	r.fetchEnd = true
 	r.fetchMu.Unlock()
 	close(r.stop)
+	r.closeSessions(true)
 	r.done.Wait()
 	r.All(func(_ log.Identity, p *Partition) bool {
 		p.shut(fmt.Errorf("%w: the broker is stopping", ErrNotLeader))

@@ -30,8 +30,8 @@ func (p *Partition) setRole(img *metadata.Image, part *metadata.Partition, setti
 	self := p.replicas.opts.BrokerID
 	leaderID := img.LeaderOf(part) // nobody while the leader is fenced
 	leads := leaderID == self && p.log != nil
-	if part.Unclean {
-		p.follow.unclean(epoch)
+	if part.UncleanEpoch > 0 {
+		p.follow.unclean(record.Epoch(part.UncleanEpoch))
 	}
 	switch {
 	case leads && p.leadsIn() == epoch:
