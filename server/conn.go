@@ -64,7 +64,7 @@ type conn struct {
 
 func newConn(l *listener, nc net.Conn) *conn {
 	c := &conn{srv: l.srv, net: nc, gone: make(chan struct{})}
-	c.info.Listener, c.info.Remote = l.name, nc.RemoteAddr().String()
+	c.info.Listener, c.info.Internal, c.info.Remote = l.name, l.internal, nc.RemoteAddr().String()
 	c.info.Abandon = func() { c.fail(errCut) }
 	c.ip = c.info.Remote
 	if host, _, err := net.SplitHostPort(c.ip); err == nil {
@@ -156,7 +156,7 @@ func (c *conn) prefix() (size int, plan api.Plan, key, version int16, err error)
 		return 0, plan, 0, 0, c.readError(err, false)
 	}
 	key, version = int16(binary.BigEndian.Uint16(b[4:])), int16(binary.BigEndian.Uint16(b[6:]))
-	plan, ok := c.srv.o.Handler.Plan(key, version)
+	plan, ok := c.srv.o.Handler.Plan(&c.info, key, version)
 	if !ok {
 		return 0, plan, 0, 0, fmt.Errorf("key %d version %d is not served", key, version)
 	}

@@ -28,7 +28,7 @@ type fake struct {
 	drain func()
 }
 
-func (f *fake) Plan(key, version int16) (api.Plan, bool) {
+func (f *fake) Plan(_ *api.Conn, key, version int16) (api.Plan, bool) {
 	return api.Plan{Overlap: key == 0, Large: key == 0}, key >= 0 && key < 100 && version == 0
 }
 func (f *fake) Serve(c *api.Call) { f.serve(c) }

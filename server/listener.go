@@ -8,9 +8,10 @@ import (
 
 // listener accepts from one address. Its goroutine ends when the listener is closed.
 type listener struct {
-	srv  *Server
-	name string
-	net  net.Listener
+	srv      *Server
+	name     string
+	internal bool
+	net      net.Listener
 }
 
 func (l *listener) accept() {

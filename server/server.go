@@ -17,8 +17,8 @@ import (
 
 // Handler knows the requests. *api.API is one.
 type Handler interface {
-	// Plan says how a request is treated, before its body is read. ok is false for a key or version that is not served.
-	Plan(key, version int16) (p api.Plan, ok bool)
+	// Plan says how a request is treated, before its body is read. ok is false for a key or version that is not served there.
+	Plan(c *api.Conn, key, version int16) (p api.Plan, ok bool)
 	// Serve starts a call on the connection's goroutine; it returns when the ordered part is done. The call is completed exactly once.
 	Serve(*api.Call)
 	// Drain answers, from now on, at once what would wait for more data.
@@ -29,6 +29,8 @@ type Handler interface {
 type Listen struct {
 	Name string
 	Addr string // host:port
+	// Internal says that only brokers connect there: what they alone may ask is served.
+	Internal bool
 }
 
 // SendMode says how ranges of files get to the socket.
@@ -157,7 +159,7 @@ func (s *Server) Start(l Listen) (net.Addr, error) {
 		nl.Close()
 		return nil, ErrClosed
 	}
-	ln := &listener{srv: s, name: l.Name, net: nl}
+	ln := &listener{srv: s, name: l.Name, internal: l.Internal, net: nl}
 	s.listeners = append(s.listeners, ln)
 	s.wg.Go(ln.accept)
 	return nl.Addr(), nil

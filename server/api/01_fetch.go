@@ -45,6 +45,7 @@ type fetchPart struct {
 	lastEpoch record.Epoch
 
 	part  Partition       // nil when err says why
+	other isr.Leadership  // who leads a partition of which no replica is here
 	image *metadata.Image // part was found under it; nil outside of sessions
 	err   error           // of the look-up
 	res   FetchResult
@@ -206,6 +207,7 @@ func (a *API) resolvePart(c *Call, img *metadata.Image, p *fetchPart) (Partition
 	}
 	part, err := a.o.Replicas.Partition(t.ID, p.partition)
 	if err != nil {
+		p.other = isr.Leadership{Leader: t.Partitions[p.partition].Leader, Epoch: record.Epoch(t.Partitions[p.partition].LeaderEpoch)}
 		return nil, a.misplaced(err)
 	}
 	return part, nil

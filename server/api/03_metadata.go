@@ -161,7 +161,7 @@ func (a *API) autoCreate(c *Call, names []string, refused map[string]int16) *met
 	for _, n := range names {
 		req.Topics = append(req.Topics, controller.CreateTopic{Name: n, Partitions: -1, Replicas: -1})
 	}
-	made, err := a.o.Controller.CreateTopics(ctx, req)
+	made, err := a.createAnywhere(ctx, c, req)
 	if err != nil {
 		a.log.Warn("topics were not created", "topics", names, "cause", err)
 		return a.o.Images.Image()
@@ -169,7 +169,7 @@ func (a *API) autoCreate(c *Call, names []string, refused map[string]int16) *met
 	for i := range made {
 		m := &made[i]
 		switch {
-		case m.Err == nil || errors.Is(m.Err, controller.ErrTopicExists):
+		case m.Err == nil || code(m.Err) == codeTopicExists:
 			a.awaitTopic(ctx, m.Name)
 		case errors.Is(m.Err, controller.ErrInvalidTopic), errors.Is(m.Err, controller.ErrInvalidReplicationFactor):
 			refused[m.Name] = code(m.Err)
@@ -178,6 +178,33 @@ func (a *API) autoCreate(c *Call, names []string, refused map[string]int16) *met
 		}
 	}
 	return a.o.Images.Image()
+}
+
+// createAnywhere makes topics, at the controller where that is another node. The answers have names and errors only.
+func (a *API) createAnywhere(ctx context.Context, c *Call, req controller.CreateTopicsRequest) ([]controller.CreatedTopic, error) {
+	if a.leading() {
+		return a.o.Controller.CreateTopics(ctx, req)
+	}
+	r := kmsg.NewPtrCreateTopicsRequest()
+	r.SetVersion(7)
+	r.TimeoutMillis = int32(autoCreateWait / time.Millisecond)
+	for i := range req.Topics {
+		t := kmsg.NewCreateTopicsRequestTopic()
+		t.Topic, t.NumPartitions, t.ReplicationFactor = req.Topics[i].Name, req.Topics[i].Partitions, req.Topics[i].Replicas
+		r.Topics = append(r.Topics, t)
+	}
+	resp, err := a.ask(ctx, c, r)
+	if errors.Is(err, ErrLeading) {
+		return a.o.Controller.CreateTopics(ctx, req)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var made []controller.CreatedTopic
+	for _, t := range resp.(*kmsg.CreateTopicsResponse).Topics {
+		made = append(made, controller.CreatedTopic{Name: t.Topic, Err: remote(t.ErrorCode, t.ErrorMessage)})
+	}
+	return made, nil
 }
 
 // awaitTopic returns when the partitions that this broker should lead are served here, or it takes too long.

@@ -17,6 +17,9 @@ func (a *API) apiVersions(c *Call, req *kmsg.ApiVersionsRequest) {
 		return
 	}
 	for _, k := range a.protocol.APIs() {
+		if k.Internal && !c.Conn.Internal {
+			continue
+		}
 		resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: k.Key, MinVersion: k.AdvertisedMin, MaxVersion: k.Max})
 	}
 	resp.FinalizedFeaturesEpoch = int64(img.Index())

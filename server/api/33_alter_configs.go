@@ -13,7 +13,7 @@ import (
 func (a *API) alterConfigs(c *Call, req *kmsg.AlterConfigsRequest) {
 	ctx, cancel := context.WithTimeout(c.Ctx, alterWait)
 	defer cancel()
-	r := controller.ReplaceConfigsRequest{ValidateOnly: req.ValidateOnly, Receiver: a.o.NodeID}
+	r := controller.ReplaceConfigsRequest{ValidateOnly: req.ValidateOnly, Receiver: c.asked}
 	for i := range req.Resources {
 		res := &req.Resources[i]
 		rr := controller.ReplaceResource{Resource: metadata.Resource{Kind: metadata.ResourceKind(res.ResourceType), Name: res.ResourceName}}

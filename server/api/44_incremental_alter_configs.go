@@ -14,31 +14,28 @@ import (
 // alterWait bounds the wait for a change of settings, whose requests carry no time limit.
 const alterWait = 30 * time.Second
 
-// incrementalAlterConfigs changes single settings. Levels of loggers are this process's own and do not reach the controller.
+// incrementalAlterConfigs changes single settings. Levels of loggers are the asked process's own and do not reach the controller, so a request
+// that has some of them goes there without them.
 func (a *API) incrementalAlterConfigs(c *Call, req *kmsg.IncrementalAlterConfigsRequest) {
 	ctx, cancel := context.WithTimeout(c.Ctx, alterWait)
 	defer cancel()
-	r := controller.AlterConfigsRequest{ValidateOnly: req.ValidateOnly, Receiver: a.o.NodeID}
 	answers := map[metadata.Resource]error{}
+	rest := *req
+	rest.Resources = nil
 	for i := range req.Resources {
-		res := &req.Resources[i]
-		ar := controller.AlterResource{Resource: metadata.Resource{Kind: metadata.ResourceKind(res.ResourceType), Name: res.ResourceName}}
-		for _, s := range res.Configs {
-			ar.Ops = append(ar.Ops, controller.ConfigOp{Key: s.Name, Op: config.Op(s.Op), Value: s.Value})
-		}
-		if ar.Resource.Kind == metadata.ResourceBrokerLogger {
-			answers[ar.Resource] = controller.AlterLoggers(ar, a.o.NodeID, a.o.Loggers, req.ValidateOnly)
+		if metadata.ResourceKind(req.Resources[i].ResourceType) == metadata.ResourceBrokerLogger {
+			r := alterResource(&req.Resources[i])
+			answers[r.Resource] = controller.AlterLoggers(r, a.o.NodeID, a.o.Loggers, req.ValidateOnly)
 			continue
 		}
-		r.Resources = append(r.Resources, ar)
+		rest.Resources = append(rest.Resources, req.Resources[i])
 	}
-	if len(r.Resources) > 0 {
-		done, err := a.o.Controller.IncrementalAlterConfigs(ctx, r)
-		note(answers, done, err, func(f func(metadata.Resource)) {
-			for i := range r.Resources {
-				f(r.Resources[i].Resource)
-			}
-		})
+	switch {
+	case len(rest.Resources) == 0:
+	case len(answers) == 0 && a.forwarded(c):
+		return
+	default:
+		a.alterRest(ctx, c, &rest, answers)
 	}
 	resp := &kmsg.IncrementalAlterConfigsResponse{}
 	for i := range req.Resources {
@@ -56,6 +53,38 @@ func (a *API) incrementalAlterConfigs(c *Call, req *kmsg.IncrementalAlterConfigs
 		resp.Resources = append(resp.Resources, out)
 	}
 	c.reply(resp)
+}
+
+func alterResource(res *kmsg.IncrementalAlterConfigsRequestResource) controller.AlterResource {
+	ar := controller.AlterResource{Resource: metadata.Resource{Kind: metadata.ResourceKind(res.ResourceType), Name: res.ResourceName}}
+	for _, s := range res.Configs {
+		ar.Ops = append(ar.Ops, controller.ConfigOp{Key: s.Name, Op: config.Op(s.Op), Value: s.Value})
+	}
+	return ar
+}
+
+// alterRest changes what is the controller's: here, or with what is left of the request at the controller.
+func (a *API) alterRest(ctx context.Context, c *Call, rest *kmsg.IncrementalAlterConfigsRequest, answers map[metadata.Resource]error) {
+	if !a.leading() && len(answers) > 0 {
+		resp, err := a.ask(ctx, c, rest)
+		if err == nil {
+			for _, r := range resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
+				answers[metadata.Resource{Kind: metadata.ResourceKind(r.ResourceType), Name: r.ResourceName}] = remote(r.ErrorCode, r.ErrorMessage)
+			}
+			return
+		}
+		a.log.Warn("a request did not reach the controller", "key", c.Key, "cause", err)
+	}
+	r := controller.AlterConfigsRequest{ValidateOnly: rest.ValidateOnly, Receiver: c.asked}
+	for i := range rest.Resources {
+		r.Resources = append(r.Resources, alterResource(&rest.Resources[i]))
+	}
+	done, err := a.o.Controller.IncrementalAlterConfigs(ctx, r)
+	note(answers, done, err, func(f func(metadata.Resource)) {
+		for i := range r.Resources {
+			f(r.Resources[i].Resource)
+		}
+	})
 }
 
 // note puts the controller's answers under their resources; an error of the whole request goes to each of them.

@@ -24,7 +24,16 @@ func TestApiVersions(t *testing.T) {
 		r.ClientSoftwareName, r.ClientSoftwareVersion, r.NodeID = "my-client", "1.2", -1
 		resp := ask[*kmsg.ApiVersionsResponse](w, r, v)
 		equal(t, "code", resp.ErrorCode, 0)
-		equal(t, "keys", len(resp.ApiKeys), len(w.api.rows))
+		internal := 0
+		for _, k := range w.api.protocol.APIs() {
+			if k.Internal {
+				internal++
+			}
+		}
+		equal(t, "keys", len(resp.ApiKeys), len(w.api.rows)-internal)
+		w.internal = true
+		equal(t, "keys for brokers", len(ask[*kmsg.ApiVersionsResponse](w, r, v).ApiKeys), len(w.api.rows))
+		w.internal = false
 		first := resp.ApiKeys[0]
 		equal(t, "produce", fmt.Sprint(first.ApiKey, first.MinVersion, first.MaxVersion), "0 0 13")
 		for i := 1; i < len(resp.ApiKeys); i++ {
@@ -626,6 +635,7 @@ func TestListConfigResources(t *testing.T) {
 // Every request that is cut short, at every length and version, ends the connection or is answered; nothing panics and nobody waits.
 func TestMalformedRequests(t *testing.T) {
 	w := newWorld(t)
+	w.internal = true
 	id := w.topic("t", 2)
 	tables, _ := newTables()
 	for _, api := range tables.APIs() {
@@ -676,6 +686,8 @@ func filled(key, v int16, id metadata.TopicID) kmsg.Request {
 		r.Topics, r.ValidateOnly = append(r.Topics, tp), true
 	case *kmsg.DescribeConfigsRequest:
 		r.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: 2, ResourceName: "t", ConfigNames: []string{"retention.ms"}}}
+	default:
+		filledCluster(req, id)
 	}
 	req.SetVersion(v)
 	return req
@@ -683,6 +695,7 @@ func filled(key, v int16, id metadata.TopicID) kmsg.Request {
 
 func FuzzServe(f *testing.F) {
 	w := newWorld(f)
+	w.internal = true
 	id := w.topic("t", 2)
 	tables, _ := newTables()
 	for _, api := range tables.APIs() {
@@ -692,7 +705,7 @@ func FuzzServe(f *testing.F) {
 		if len(frame) < MinFrame {
 			return
 		}
-		if _, ok := w.api.Plan(int16(binary.BigEndian.Uint16(frame)), int16(binary.BigEndian.Uint16(frame[2:]))); !ok {
+		if _, ok := w.api.Plan(&Conn{}, int16(binary.BigEndian.Uint16(frame)), int16(binary.BigEndian.Uint16(frame[2:]))); !ok {
 			return
 		}
 		w.api.Drain() // nothing waits

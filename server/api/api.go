@@ -19,6 +19,10 @@ type Options struct {
 	Dirs       Dirs
 	Settings   Settings
 	Loggers    Loggers
+	// Cluster reaches the controller when another node is it; nil on a node alone, which always is.
+	Cluster Cluster
+	// Quorum is the members of the metadata log; nil is this node alone.
+	Quorum Quorum
 	// Now is the wall clock.
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -65,20 +69,22 @@ func (a *API) Close() { a.purgatory.close() }
 // Drain answers the fetches that wait, and from now on every fetch at once.
 func (a *API) Drain() { a.purgatory.drain() }
 
-// Plan says how calls of a key and version are treated; ok is false when they are not served. ApiVersions is served in every version: a
-// client from the future is told the range.
-func (a *API) Plan(key, version int16) (Plan, bool) {
+// Plan says how calls of a key and version are treated on a connection; ok is false when they are not served there. ApiVersions is served in
+// every version: a client from the future is told the range.
+func (a *API) Plan(c *Conn, key, version int16) (Plan, bool) {
 	p, ok := a.protocol.Lookup(key)
-	if !ok {
+	if !ok || p.Internal && !c.Internal {
 		return Plan{}, false
 	}
-	return a.rows[key].plan, key == protocol.KeyApiVersions || version >= p.Min && version <= p.Max
+	plan := a.rows[key].plan
+	plan.Overlap = plan.Overlap || c.Internal && key == protocol.KeyFetch // a follower has two in flight
+	return plan, key == protocol.KeyApiVersions || version >= p.Min && version <= p.Max
 }
 
 // Serve starts a call. Key, Version and Frame are set, and Plan has allowed them.
 func (a *API) Serve(c *Call) {
 	h, err := a.protocol.ParseHeader(c.Frame)
-	c.header, c.api, c.weight = h, a, 0
+	c.header, c.api, c.weight, c.asked = h, a, 0, a.o.NodeID
 	c.ClientID = h.ClientID
 	if err == nil {
 		err = a.weigh(c)
@@ -88,6 +94,7 @@ func (a *API) Serve(c *Call) {
 		a.apiVersionsUnknown(c)
 	case err != nil:
 		c.close(err)
+	case a.rows[h.Key].forward && !a.rows[h.Key].own && a.forwarded(c):
 	default:
 		a.rows[h.Key].serve(a, c, h.Body)
 	}

@@ -13,6 +13,8 @@ import (
 type Conn struct {
 	// Listener is the name of the listener; endpoints in answers are those of this listener.
 	Listener string
+	// Internal says that the listener is the one of brokers.
+	Internal bool
 	// Remote is the client's address, host and port.
 	Remote string
 	// Abandon ends the connection at once, without an answer to what is under way: the bytes of a span that it holds are about to be cut away.
@@ -80,9 +82,11 @@ type Call struct {
 	// Scratch is memory to build the answer's head in, kept from call to call of a connection.
 	Scratch []byte
 
-	api     *API
-	header  protocol.Header
-	weight  int64 // what it holds of API.room
+	api    *API
+	header protocol.Header
+	weight int64 // what it holds of API.room
+	// asked is the broker that the client asked: this one, unless the call came in an envelope.
+	asked   int32
 	produce produceCall
 	parked  atomic.Pointer[fetchCall] // the last fetch of this call that was parked
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/keeplog/keeplog/config"
@@ -57,7 +58,66 @@ type Controller interface {
 	IncrementalAlterConfigs(context.Context, controller.AlterConfigsRequest) ([]controller.AlteredResource, error)
 	AlterConfigs(context.Context, controller.ReplaceConfigsRequest) ([]controller.AlteredResource, error)
 	AllocateProducerIDs(ctx context.Context, id metadata.BrokerID, epoch int64) (controller.ProducerIDs, error)
+	ElectLeaders(context.Context, controller.ElectLeadersRequest) ([]controller.Elected, error)
+	Reassign(context.Context, controller.ReassignRequest) ([]controller.Reassigned, error)
+	ListReassignments([]controller.TopicPartition) ([]controller.OngoingReassignment, error)
+	UpdateFeatures(context.Context, controller.UpdateFeaturesRequest) error
+	UnregisterBroker(context.Context, metadata.BrokerID) error
+
+	// What brokers ask. now is monotonic.
+	RegisterBroker(context.Context, controller.Registration) (epoch int64, err error)
+	Heartbeat(ctx context.Context, now time.Duration, h controller.Heartbeat) (controller.HeartbeatAnswer, error)
+	AlterPartition(context.Context, controller.AlterPartitionRequest) ([]controller.ISRChanged, error)
 }
+
+// Cluster reaches the controller where another node is it.
+type Cluster interface {
+	// Leading says that this node takes the decisions now.
+	Leading() bool
+	// Forward carries a request, a frame without its size, to the controller, and returns the answer, a frame without its size. It looks for
+	// a controller until ctx ends. ErrLeading says that by now this node is it; any other error, that no answer came.
+	Forward(ctx context.Context, c *Conn, frame []byte) ([]byte, error)
+	// Heard says that a broker has reported over a connection, whose end is that of conn.
+	Heard(conn context.Context, id metadata.BrokerID, epoch int64)
+	// Now is the monotonic clock of the controller.
+	Now() time.Duration
+}
+
+// ErrLeading says that this node is the controller: there is nobody to forward to.
+var ErrLeading = errors.New("api: this node is the controller")
+
+// QuorumMember is a member of the metadata quorum as the leader sees it.
+type QuorumMember struct {
+	ID        metadata.BrokerID
+	Directory metadata.DirectoryID
+	Voter     bool
+	// LogEnd is the index behind its last entry, −1 when it is not known. Fetched and CaughtUp are when it last answered and when it last
+	// had everything, in milliseconds since 1970, −1 when that is not known.
+	LogEnd, Fetched, CaughtUp int64
+	Endpoint                  metadata.Endpoint
+}
+
+// QuorumStatus is the metadata quorum. Leader is −1 where none is known.
+type QuorumStatus struct {
+	Leader        metadata.BrokerID
+	Term          uint64
+	HighWatermark int64
+	Members       []QuorumMember
+}
+
+// Quorum is the members of the metadata log.
+type Quorum interface {
+	QuorumStatus() QuorumStatus
+	// AddVoter makes a node that runs a voter; RemoveVoter takes one out. The directory tells a disk that was replaced from the one before.
+	AddVoter(context.Context, QuorumMember) error
+	RemoveVoter(ctx context.Context, id metadata.BrokerID, directory metadata.DirectoryID) error
+}
+
+// What AddVoter and RemoveVoter say.
+var (
+	ErrDuplicateVoter = errors.New("api: the node is a voter")
+	ErrVoterNotFound  = errors.New("api: no such voter")
+)
 
 // LogDir is one data directory of this broker.
 type LogDir struct {

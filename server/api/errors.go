@@ -43,6 +43,7 @@ const (
 	codeInvalidProducerEpoch     int16 = 47
 	codeTransactionalIDAuth      int16 = 53
 	codeKafkaStorageError        int16 = 56
+	codeLogDirNotFound           int16 = 57
 	codeFetchSessionIDNotFound   int16 = 70
 	codeInvalidFetchSessionEpoch int16 = 71
 	codeListenerNotFound         int16 = 72
@@ -50,13 +51,26 @@ const (
 	codeFencedLeaderEpoch        int16 = 74
 	codeUnknownLeaderEpoch       int16 = 75
 	codeUnsupportedCompression   int16 = 76
+	codeStaleBrokerEpoch         int16 = 77
 	codeOffsetNotAvailable       int16 = 78
+	codePreferredNotAvailable    int16 = 80
+	codeEligibleNotAvailable     int16 = 83
+	codeElectionNotNeeded        int16 = 84
+	codeNoReassignment           int16 = 85
 	codeInvalidRecord            int16 = 87
+	codeInvalidUpdateVersion     int16 = 95
 	codeUnknownTopicID           int16 = 100
+	codeDuplicateBroker          int16 = 101
+	codeBrokerNotRegistered      int16 = 102
 	codeInconsistentTopicID      int16 = 103
+	codeInconsistentClusterID    int16 = 104
 	codeFetchSessionTopicIDError int16 = 106
+	codeIneligibleReplica        int16 = 107
+	codeNewLeaderElected         int16 = 108
 	codeMismatchedEndpointType   int16 = 114
 	codeUnsupportedEndpointType  int16 = 115
+	codeDuplicateVoter           int16 = 126
+	codeVoterNotFound            int16 = 127
 	codeRebootstrapRequired      int16 = 129
 )
 
@@ -125,8 +139,24 @@ var codes = []struct {
 	{controller.ErrInvalidConfig, codeInvalidConfig},
 	{controller.ErrPolicyViolation, codePolicyViolation},
 	{controller.ErrUnknownResource, codeInvalidRequest},
+	{controller.ErrInconsistentClusterID, codeInconsistentClusterID},
+	{controller.ErrDuplicateBroker, codeDuplicateBroker},
+	{controller.ErrStaleBrokerEpoch, codeStaleBrokerEpoch},
+	{controller.ErrBrokerNotRegistered, codeBrokerNotRegistered},
+	{controller.ErrElectionNotNeeded, codeElectionNotNeeded},
+	{controller.ErrPreferredLeaderNotAvailable, codePreferredNotAvailable},
+	{controller.ErrEligibleLeadersNotAvailable, codeEligibleNotAvailable},
+	{controller.ErrFencedLeaderEpoch, codeFencedLeaderEpoch},
+	{controller.ErrInvalidUpdateVersion, codeInvalidUpdateVersion},
+	{controller.ErrIneligibleReplica, codeIneligibleReplica},
+	{controller.ErrNewLeaderElected, codeNewLeaderElected},
+	{controller.ErrNoReassignment, codeNoReassignment},
+	{controller.ErrFeatureUpdateFailed, codeInvalidUpdateVersion},
 	{controller.ErrNotController, codeNotController},
 	{controller.ErrNotCommitted, codeRequestTimedOut},
+
+	{ErrDuplicateVoter, codeDuplicateVoter},
+	{ErrVoterNotFound, codeVoterNotFound},
 
 	{config.ErrUnknownKey, codeInvalidConfig},
 	{config.ErrValue, codeInvalidConfig},
@@ -142,6 +172,10 @@ var codes = []struct {
 func code(err error) int16 {
 	if err == nil {
 		return codeNone
+	}
+	var r *remoteError
+	if errors.As(err, &r) {
+		return r.code
 	}
 	for i := range codes {
 		if errors.Is(err, codes[i].err) {

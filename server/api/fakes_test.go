@@ -34,7 +34,10 @@ type world struct {
 	live  *config.Broker
 	now   time.Time
 
+	receiver  int32 // of the last change of settings
+	internal  bool  // requests come in on the listener of brokers
 	refuse    error // what the controller answers to everything
+	requests  []any // what the controller was asked of the cluster's own affairs
 	allocated int64
 }
 
@@ -184,6 +187,7 @@ func (w *world) CreatePartitions(_ context.Context, req controller.CreatePartiti
 }
 
 func (w *world) IncrementalAlterConfigs(_ context.Context, req controller.AlterConfigsRequest) ([]controller.AlteredResource, error) {
+	w.receiver = req.Receiver
 	var l []controller.AlteredResource
 	for _, r := range req.Resources {
 		a := controller.AlteredResource{Resource: r.Resource}
@@ -198,6 +202,7 @@ func (w *world) IncrementalAlterConfigs(_ context.Context, req controller.AlterC
 }
 
 func (w *world) AlterConfigs(_ context.Context, req controller.ReplaceConfigsRequest) ([]controller.AlteredResource, error) {
+	w.receiver = req.Receiver
 	var l []controller.AlteredResource
 	for _, r := range req.Resources {
 		l = append(l, controller.AlteredResource{Resource: r.Resource})
@@ -212,6 +217,76 @@ func (w *world) AllocateProducerIDs(_ context.Context, id metadata.BrokerID, epo
 	first := w.allocated
 	w.allocated += 3
 	return controller.ProducerIDs{First: first, Count: 3}, nil
+}
+
+func (w *world) ElectLeaders(_ context.Context, req controller.ElectLeadersRequest) ([]controller.Elected, error) {
+	w.requests = append(w.requests, req)
+	var l []controller.Elected
+	for _, p := range req.Partitions {
+		e := controller.Elected{Topic: p.Topic, Partition: p.Partition}
+		if p.Partition > 0 {
+			e.Err = &controller.Answer{Kind: controller.ErrElectionNotNeeded}
+		}
+		l = append(l, e)
+	}
+	return l, w.refuse
+}
+
+func (w *world) Reassign(_ context.Context, req controller.ReassignRequest) ([]controller.Reassigned, error) {
+	w.requests = append(w.requests, req)
+	var l []controller.Reassigned
+	for _, p := range req.Partitions {
+		r := controller.Reassigned{Topic: p.Topic, Partition: p.Partition}
+		if p.Replicas == nil {
+			r.Err = &controller.Answer{Kind: controller.ErrNoReassignment}
+		}
+		l = append(l, r)
+	}
+	return l, w.refuse
+}
+
+func (w *world) ListReassignments(l []controller.TopicPartition) ([]controller.OngoingReassignment, error) {
+	w.requests = append(w.requests, l)
+	if w.refuse != nil {
+		return nil, w.refuse
+	}
+	return []controller.OngoingReassignment{{Topic: "t", Partition: 3, Replicas: []int32{1, 2}, Adding: []int32{2}, Removing: []int32{1}}}, nil
+}
+
+func (w *world) UpdateFeatures(_ context.Context, req controller.UpdateFeaturesRequest) error {
+	w.requests = append(w.requests, req)
+	return w.refuse
+}
+
+func (w *world) UnregisterBroker(_ context.Context, id metadata.BrokerID) error {
+	w.requests = append(w.requests, id)
+	return w.refuse
+}
+
+func (w *world) RegisterBroker(_ context.Context, r controller.Registration) (int64, error) {
+	w.requests = append(w.requests, r)
+	return 71, w.refuse
+}
+
+func (w *world) Heartbeat(_ context.Context, now time.Duration, h controller.Heartbeat) (controller.HeartbeatAnswer, error) {
+	w.requests = append(w.requests, h)
+	return controller.HeartbeatAnswer{CaughtUp: true, Fenced: now == 0}, w.refuse
+}
+
+func (w *world) AlterPartition(_ context.Context, req controller.AlterPartitionRequest) ([]controller.ISRChanged, error) {
+	w.requests = append(w.requests, req)
+	var l []controller.ISRChanged
+	for _, ch := range req.Changes {
+		c := controller.ISRChanged{Topic: ch.Topic, Partition: ch.Partition, Leader: 1, LeaderEpoch: ch.LeaderEpoch, PartitionEpoch: ch.PartitionEpoch + 1, Unclean: !ch.Recovered}
+		for _, m := range ch.ISR {
+			c.ISR = append(c.ISR, m.ID)
+		}
+		if ch.Partition > 0 {
+			c.Err = &controller.Answer{Kind: controller.ErrIneligibleReplica}
+		}
+		l = append(l, c)
+	}
+	return l, w.refuse
 }
 
 // fakePartition keeps "batches" of any bytes; the offset of each is its place.
@@ -433,9 +508,9 @@ func (w *world) raw(frame []byte) (*Call, *sink) {
 	s := &sink{got: make(chan Answer, 1)}
 	c := &Call{
 		Key: int16(binary.BigEndian.Uint16(frame)), Version: int16(binary.BigEndian.Uint16(frame[2:])), Frame: frame,
-		Conn: &Conn{Listener: "PLAINTEXT", Remote: "127.0.0.1:5"}, Ctx: context.Background(), To: s,
+		Conn: &Conn{Listener: "PLAINTEXT", Remote: "127.0.0.1:5", Internal: w.internal}, Ctx: context.Background(), To: s,
 	}
-	if _, ok := w.api.Plan(c.Key, c.Version); !ok {
+	if _, ok := w.api.Plan(c.Conn, c.Key, c.Version); !ok {
 		w.t.Fatalf("key %d version %d is not served", c.Key, c.Version)
 	}
 	w.api.Serve(c)

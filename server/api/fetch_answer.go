@@ -140,7 +140,7 @@ func (e *fetchEncoder) partitionTags(p *fetchPart, errorCode int16) {
 	}
 	be, r := binary.BigEndian, &p.res
 	diverging := r.Err == nil && r.DivergingEpoch >= 0
-	leader := p.part != nil && e.version >= 16 && (errorCode == codeNotLeader || errorCode == codeFencedLeaderEpoch)
+	leader := e.version >= 16 && (errorCode == codeNotLeader || errorCode == codeFencedLeaderEpoch)
 	n := byte(0)
 	if diverging {
 		n++
@@ -156,7 +156,10 @@ func (e *fetchEncoder) partitionTags(p *fetchPart, errorCode int16) {
 		e.b = append(e.b, 0)
 	}
 	if leader {
-		l := p.part.Leadership()
+		l := p.other
+		if p.part != nil {
+			l = p.part.Leadership()
+		}
 		e.b = append(e.b, 1, 9)
 		e.b = be.AppendUint32(e.b, uint32(l.Leader))
 		e.b = be.AppendUint32(e.b, uint32(l.Epoch))

@@ -23,30 +23,49 @@ type Plan struct {
 type row struct {
 	plan  Plan
 	serve func(*API, *Call, []byte)
+	// forward says that the controller serves it: where another node is that, the request goes there as it came. With own the handler sees to
+	// that, as part of it may be this broker's own business.
+	forward, own bool
 }
 
 // table has a row for every key that is served.
 func table() map[int16]row {
 	return map[int16]row{
-		protocol.KeyProduce:                 {Plan{Overlap: true, Large: true}, (*API).produce},
+		protocol.KeyProduce:                 {plan: Plan{Overlap: true, Large: true}, serve: (*API).produce},
 		protocol.KeyFetch:                   {serve: (*API).fetch},
 		protocol.KeyListOffsets:             on((*API).listOffsets),
 		protocol.KeyMetadata:                on((*API).metadata),
 		protocol.KeyApiVersions:             on((*API).apiVersions),
-		protocol.KeyCreateTopics:            on((*API).createTopics),
-		protocol.KeyDeleteTopics:            on((*API).deleteTopics),
+		protocol.KeyCreateTopics:            toController(on((*API).createTopics)),
+		protocol.KeyDeleteTopics:            toController(on((*API).deleteTopics)),
 		protocol.KeyDeleteRecords:           on((*API).deleteRecords),
 		protocol.KeyInitProducerID:          on((*API).initProducerID),
 		protocol.KeyOffsetForLeaderEpoch:    on((*API).offsetForLeaderEpoch),
 		protocol.KeyDescribeConfigs:         on((*API).describeConfigs),
-		protocol.KeyAlterConfigs:            on((*API).alterConfigs),
+		protocol.KeyAlterConfigs:            toController(on((*API).alterConfigs)),
 		protocol.KeyDescribeLogDirs:         on((*API).describeLogDirs),
-		protocol.KeyCreatePartitions:        on((*API).createPartitions),
-		protocol.KeyIncrementalAlterConfigs: on((*API).incrementalAlterConfigs),
+		protocol.KeyCreatePartitions:        toController(on((*API).createPartitions)),
+		protocol.KeyIncrementalAlterConfigs: {serve: on((*API).incrementalAlterConfigs).serve, forward: true, own: true},
 		protocol.KeyDescribeCluster:         on((*API).describeCluster),
 		protocol.KeyDescribeProducers:       on((*API).describeProducers),
 		protocol.KeyListConfigResources:     on((*API).listConfigResources),
 		protocol.KeyDescribeTopicPartitions: on((*API).describeTopicPartitions),
+
+		protocol.KeyAlterReplicaLogDirs: on((*API).alterReplicaLogDirs),
+		protocol.KeyElectLeaders:        toController(on((*API).electLeaders)),
+		protocol.KeyAlterReassignments:  toController(on((*API).alterReassignments)),
+		protocol.KeyListReassignments:   toController(on((*API).listReassignments)),
+		protocol.KeyDescribeQuorum:      toController(on((*API).describeQuorum)),
+		protocol.KeyUpdateFeatures:      toController(on((*API).updateFeatures)),
+		protocol.KeyUnregisterBroker:    toController(on((*API).unregisterBroker)),
+		protocol.KeyAddRaftVoter:        toController(on((*API).addRaftVoter)),
+		protocol.KeyRemoveRaftVoter:     toController(on((*API).removeRaftVoter)),
+
+		protocol.KeyAlterPartition:      on((*API).alterPartition),
+		protocol.KeyEnvelope:            {plan: Plan{Large: true}, serve: on((*API).envelope).serve},
+		protocol.KeyBrokerRegistration:  on((*API).brokerRegistration),
+		protocol.KeyBrokerHeartbeat:     on((*API).brokerHeartbeat),
+		protocol.KeyAllocateProducerIDs: on((*API).allocateProducerIDs),
 	}
 }
 
@@ -63,10 +82,16 @@ func on[R kmsg.Request](f func(*API, *Call, R)) row {
 	}}
 }
 
+// toController makes a row one that the controller serves.
+func toController(r row) row {
+	r.forward = true
+	return r
+}
+
 // newTables takes the versions of the keys that have a handler, and checks that there are some of each.
 func newTables() (*protocol.Table, map[int16]row) {
 	rows := table()
-	served := slices.DeleteFunc(protocol.Served(), func(api protocol.API) bool {
+	served := slices.DeleteFunc(append(protocol.Served(), protocol.Internal()...), func(api protocol.API) bool {
 		_, ok := rows[api.Key]
 		return !ok
 	})

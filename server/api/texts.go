@@ -28,6 +28,9 @@ func errorText(err error) string {
 	if errors.As(err, &answer) {
 		return answer.Text
 	}
+	if r := (*remoteError)(nil); errors.As(err, &r) {
+		return r.text
+	}
 	for _, t := range texts {
 		if !errors.Is(err, t.err) {
 			continue

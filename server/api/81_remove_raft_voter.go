@@ -1,0 +1,22 @@
+package api
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// removeRaftVoter takes a voter out of the metadata quorum.
+func (a *API) removeRaftVoter(c *Call, req *kmsg.RemoveRaftVoterRequest) {
+	ctx, cancel := context.WithTimeout(c.Ctx, alterWait)
+	defer cancel()
+	resp := kmsg.NewPtrRemoveRaftVoterResponse()
+	err := a.voterRequest(req.ClusterID)
+	if err == nil {
+		err = a.o.Quorum.RemoveVoter(ctx, req.VoterID, req.VoterDirectoryID)
+	}
+	if err != nil {
+		resp.ErrorCode, resp.ErrorMessage = a.adminError(err)
+	}
+	c.reply(resp)
+}
