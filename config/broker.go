@@ -15,6 +15,7 @@ type Broker struct {
 	listeners []Listener
 	advert    []Listener
 	voters    []Voter
+	cluster   cluster
 	overrides map[string]int
 }
 
@@ -182,6 +183,7 @@ func (b *Broker) finish(l *loader) {
 	b.checkNode(l)
 	b.finishListeners(l)
 	b.voters, _ = parseVoters(b.Get("controller.quorum.voters").Text)
+	b.finishCluster(l)
 	b.overrides, _ = parseOverrides(b.Get("max.connections.per.ip.overrides").Text)
 	if len(b.LogDirs()) == 0 {
 		b.fault(l, "log.dirs", "log.dirs is empty", "")

@@ -127,7 +127,6 @@ func TestDefaultsAgree(t *testing.T) {
 func TestUnreadTopicKeysSayWhy(t *testing.T) {
 	for name, reason := range map[string]string{
 		"delete.retention.ms": noCompaction, "max.compaction.lag.ms": noCompaction, "min.compaction.lag.ms": noCompaction, "min.cleanable.dirty.ratio": noCompaction,
-		"leader.replication.throttled.replicas": noThrottle, "follower.replication.throttled.replicas": noThrottle, "unclean.leader.election.enable": noCluster,
 	} {
 		k := Lookup(ScopeTopic, name)
 		if k.Status != NoEffect || k.Reason != reason {

@@ -48,15 +48,16 @@ func inertKeys() []Key {
 func inertReasons() map[string]string {
 	return map[string]string{
 		"authorizer": "access control lists are not enforced yet, and an open server where a closed one is expected would be unsafe",
-		"cluster":    noCluster,
 		"compaction": noCompaction,
 		"cordon":     "a data directory that should take no new partitions would still get them",
+		"fetchers":   "one fetcher for each broker that is followed keeps two fetches in flight",
 		"group":      noGroups,
 		"jvm":        "there is no Java process",
 		"liveness":   "heartbeats and sessions between nodes have fixed times that fit one another",
 		"metalog":    "the metadata log is a Raft log trimmed by its own snapshots",
 		"metrics":    "metrics are read over HTTP, and no reporter is loaded",
 		"offsets":    "committed offsets live in the metadata log, there is no internal topic",
+		"peers":      "calls between nodes have fixed times that fit one another",
 		"plugin":     "Java plug-ins cannot be loaded, and running without one that is asked for would be unsafe",
 		"pluginless": "Java plug-ins cannot be loaded; what it would do is not needed for safety",
 		"provider":   "values of the form ${provider:path:key} are not resolved, and would be taken as they stand",

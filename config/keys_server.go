@@ -11,10 +11,7 @@ func serverKeys() []Key {
 		{Name: "listeners", Type: List, Default: "PLAINTEXT://127.0.0.1:9092", Kafka: "PLAINTEXT://:9092", Valid: checked("NAME://HOST:PORT, …", checkListeners), Doc: "Addresses this broker listens on. A node alone opens those that clients are told of, and none of controller.listener.names."},
 		{Name: "advertised.listeners", Type: List, Null: true, Valid: checked("NAME://HOST:PORT, …", checkListeners), Doc: "Addresses told to clients. Not set: listeners. Needed where a listener binds to all interfaces."},
 		{Name: "listener.security.protocol.map", Type: String, Default: "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", Valid: checked("NAME:PROTOCOL, …", checkProtocolMap), Doc: "Security protocol of each listener name."},
-		{Name: "inter.broker.listener.name", Type: String, Null: true, Status: NoEffect, Reason: "a node alone talks to no other broker", Doc: "Listener that brokers use among themselves."},
 		{Name: "security.inter.broker.protocol", Type: String, Default: "PLAINTEXT", Valid: oneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), Status: Refused, Reason: "only PLAINTEXT is served", Harmless: []string{"PLAINTEXT"}, Doc: "Security protocol among brokers, where inter.broker.listener.name is not set."},
-		{Name: "controller.listener.names", Type: List, Status: NoEffect, Reason: "a node alone opens no port for the metadata log", Doc: "Listeners that carry the metadata log's traffic."},
-		{Name: "controller.quorum.voters", Type: List, Valid: checked("ID@HOST:PORT, …", checkVoters), Doc: "Voters that start an empty cluster: ID@HOST:PORT. Empty: this node alone."},
 		{Name: "process.roles", Type: List, Default: "broker,controller", Kafka: "", Valid: oneOf("broker", "controller"), Status: Refused, Reason: "every node is a broker and can be a voter", Harmless: []string{"broker", "controller,broker"}, Doc: "Roles of this process."},
 
 		{Name: "socket.request.max.bytes", Type: Int, Default: "104857600", Valid: atLeast(1), Doc: "Largest produce request. Other requests are bounded by keeplog.request.max.bytes."},
@@ -32,13 +29,11 @@ func serverKeys() []Key {
 		{Name: "auto.create.topics.enable", Type: Boolean, Default: "true", Doc: "Whether naming a missing topic creates it."},
 		{Name: "delete.topic.enable", Type: Boolean, Default: "true", Doc: "Whether topics can be deleted."},
 		{Name: "max.request.partition.size.limit", Type: Int, Default: "2000", Valid: atLeast(1), Doc: "Most partitions in one DescribeTopicPartitions response."},
-		{Name: "unclean.leader.election.enable", Type: Boolean, Default: "false", Live: true, Status: NoEffect, Reason: noCluster, Doc: "Whether a replica outside the in-sync set may lead when no other is left; that loses acknowledged records."},
+		{Name: "unclean.leader.election.enable", Type: Boolean, Default: "false", Live: true, Doc: "Whether a replica outside the in-sync set may lead when no other is left; that loses acknowledged records."},
 
 		{Name: "super.users", Type: String, Null: true, Status: NoEffect, Undescribed: true, Reason: "access control lists are not enforced yet", Doc: "Principals that may do everything."},
 		{Name: "allow.everyone.if.no.acl.found", Type: Boolean, Default: "false", Status: NoEffect, Undescribed: true, Reason: "access control lists are not enforced yet", Doc: "Whether a resource without a rule is open to all."},
-		{Name: "leader.replication.throttled.rate", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: noThrottle, Doc: "Bytes in a second that this broker sends to throttled followers."},
-		{Name: "follower.replication.throttled.rate", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: noThrottle, Doc: "Bytes in a second that this broker takes as a throttled follower."},
-		{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: noThrottle, Doc: "Bytes in a second for moves between data directories."},
+		{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: Long, Null: true, Valid: atLeast(0), Live: true, Status: NoEffect, Undescribed: true, Reason: noMoves, Doc: "Bytes in a second for moves between data directories."},
 
 		{Name: "fetch.max.bytes", Type: Int, Default: "57671680", Valid: atLeast(1024), Doc: "Most bytes in one fetch response."},
 		{Name: "max.incremental.fetch.session.cache.slots", Type: Int, Default: "1000", Valid: atLeast(0), Doc: "Fetch sessions kept at once."},

@@ -10,9 +10,8 @@ import (
 const MaxDecompressedDefault = "2147483639"
 
 const (
-	noTier     = "there is no remote tier: all data is local"
-	noThrottle = "replication throttles are not applied yet"
-	noCluster  = "it concerns a cluster of several brokers, and nodes run alone until clusters are served"
+	noTier  = "there is no remote tier: all data is local"
+	noMoves = "replicas are not moved between data directories"
 )
 
 // topicKeys are the settings of a topic. Where Synonym is set, the broker key of that name gives the default.
@@ -28,9 +27,9 @@ func topicKeys() []Key {
 		{Name: "file.delete.delay.ms", Type: Long, Default: "60000", Synonym: "log.segment.delete.delay.ms", Valid: atLeast(0), Doc: "Time between taking a segment out of the log and removing its files."},
 		{Name: "flush.messages", Type: Long, Default: "1", Kafka: "9223372036854775807", Synonym: "log.flush.interval.messages", Valid: atLeast(1), Doc: "Records between two fsyncs. 1: acknowledged means on disk. Above 1: acknowledged means written, and a power failure can lose the tail."},
 		{Name: "flush.ms", Type: Long, Default: "9223372036854775807", Synonym: "log.flush.interval.ms", Valid: atLeast(0), Doc: "Longest time a written record waits for an fsync, where flush.messages is above 1."},
-		{Name: "follower.replication.throttled.replicas", Type: List, Valid: throttled(), Status: NoEffect, Reason: noThrottle, Doc: "Replicas whose follower side is throttled: partition:broker pairs, or * for all."},
+		{Name: "follower.replication.throttled.replicas", Type: List, Valid: throttled(), Doc: "Replicas whose follower side is throttled: partition:broker pairs, or * for all."},
 		{Name: "index.interval.bytes", Type: Int, Default: "4096", Synonym: "log.index.interval.bytes", Valid: atLeast(0), Doc: "Bytes of log between two entries of the offset index."},
-		{Name: "leader.replication.throttled.replicas", Type: List, Valid: throttled(), Status: NoEffect, Reason: noThrottle, Doc: "Replicas whose leader side is throttled: partition:broker pairs, or * for all."},
+		{Name: "leader.replication.throttled.replicas", Type: List, Valid: throttled(), Doc: "Replicas whose leader side is throttled: partition:broker pairs, or * for all."},
 		{Name: "local.retention.bytes", Type: Long, Default: "-2", Synonym: "log.local.retention.bytes", Valid: atLeast(-2), Status: NoEffect, Reason: noTier, Doc: "Bytes of a partition kept on local disk once they are in the remote tier; -2 follows retention.bytes."},
 		{Name: "local.retention.ms", Type: Long, Default: "-2", Synonym: "log.local.retention.ms", Valid: atLeast(-2), Status: NoEffect, Reason: noTier, Doc: "Time a segment stays on local disk once it is in the remote tier; -2 follows retention.ms."},
 		{Name: "max.compaction.lag.ms", Type: Long, Default: "9223372036854775807", Synonym: "log.cleaner.max.compaction.lag.ms", Valid: atLeast(1), Status: NoEffect, Reason: noCompaction, Doc: "Longest time a record may wait for compaction."},
@@ -54,7 +53,7 @@ func topicKeys() []Key {
 		{Name: "segment.index.bytes", Type: Int, Default: "10485760", Synonym: "log.index.size.max.bytes", Valid: atLeast(4), Doc: "Largest size of a segment's index; a full index closes the segment."},
 		{Name: "segment.jitter.ms", Type: Long, Default: "0", Synonym: "log.roll.jitter.ms", Valid: atLeast(0), Doc: "Largest random time taken off segment.ms, so that partitions do not roll together."},
 		{Name: "segment.ms", Type: Long, Default: "604800000", Synonym: "log.roll.ms", Valid: atLeast(1), Doc: "Age at which a segment is closed though it is not full."},
-		{Name: "unclean.leader.election.enable", Type: Boolean, Default: "false", Synonym: "unclean.leader.election.enable", Status: NoEffect, Reason: noCluster, Doc: "Whether a replica outside the in-sync set may lead when no other is left; that loses acknowledged records."},
+		{Name: "unclean.leader.election.enable", Type: Boolean, Default: "false", Synonym: "unclean.leader.election.enable", Doc: "Whether a replica outside the in-sync set may lead when no other is left; that loses acknowledged records."},
 	}
 	for i := range t {
 		t[i].Scope, t[i].Live = ScopeTopic, true

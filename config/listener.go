@@ -66,6 +66,9 @@ func parseListeners(v string) ([]Listener, error) {
 			if o.Port == l.Port && l.Port != 0 && o.Host == l.Host {
 				return nil, fmt.Errorf("two listeners have the address %s", l.Address())
 			}
+			if o.Port == l.Port && l.Port != 0 && (o.Wildcard() || l.Wildcard()) {
+				return nil, fmt.Errorf("listeners %s and %s both want port %d", o.Name, l.Name, l.Port)
+			}
 		}
 		ls = append(ls, l)
 	}
