@@ -1,0 +1,216 @@
+package isr
+
+import (
+	"slices"
+	"time"
+
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/record"
+)
+
+// truth is what must stay true of a partition, seen from outside.
+type simTruth struct {
+	committed []simEntry
+	// by is the epoch of the leader that committed it.
+	by []record.Epoch
+	// leaders says which incarnation led in an epoch.
+	leaders map[record.Epoch][2]int
+	// latest is the highest answer to a latest-offset query.
+	latest record.Offset
+	// epoch is the newest leader epoch in an image.
+	epoch int32
+}
+
+// committed takes note of a leader's watermark: what lies below is for ever, and on the disks of the whole in-sync set.
+func (w *simWorld) committed(r *simReplica) {
+	t := &w.truth[r.p]
+	for i := r.verified; i < min(len(t.committed), int(r.hw)); i++ {
+		if i >= len(r.log) || r.log[i] != t.committed[i] {
+			w.broken("node %d, partition %d, epoch %d: offset %d was committed as %v, and is another below the watermark %d",
+				r.n.id, r.p, r.epoch, i, t.committed[i], r.hw)
+			return
+		}
+	}
+	r.verified = max(r.verified, min(len(t.committed), int(r.hw)))
+	if int(r.hw) <= len(t.committed) {
+		return
+	}
+	if int(r.hw) > r.synced {
+		w.broken("node %d, partition %d: the watermark %d is above the leader's flushed end %d", r.n.id, r.p, r.hw, r.synced)
+		return
+	}
+	t.committed = append(t.committed, r.log[len(t.committed):r.hw]...)
+	for len(t.by) < len(t.committed) {
+		t.by = append(t.by, r.epoch)
+	}
+	r.verified = len(t.committed)
+	w.onDisks(r)
+}
+
+// onDisks checks that everybody whom the newest image has in sync has flushed what a leader committed just now.
+func (w *simWorld) onDisks(lead *simReplica) {
+	p := lead.p
+	part, ok := w.newest().Partition(simTopic, int32(p))
+	if !ok {
+		return
+	}
+	t := &w.truth[p]
+	for _, id := range slices.Concat(part.ISR, part.ELR) {
+		r := w.nodes[id].replicas[p]
+		if r.missing {
+			continue
+		}
+		last := len(t.committed) - 1
+		if r.synced <= last || r.log[last] != t.committed[last] {
+			w.broken("partition %d: %d records are committed, node %d is in sync and has %d flushed", p, len(t.committed), id, r.synced)
+		}
+	}
+}
+
+// acked checks a record that was acknowledged.
+func (w *simWorld) acked(r *simReplica, a simWait) {
+	w.stats.acked++
+	t := &w.truth[r.p]
+	if at := a.end - 1; at >= len(t.committed) || t.committed[at].value != a.value {
+		w.broken("node %d, partition %d: value %d is acknowledged at %d and not committed there", r.n.id, r.p, a.value, at)
+	}
+}
+
+// elected checks a leader at its election.
+func (w *simWorld) elected(r *simReplica, part *metadata.Partition) {
+	w.stats.elections++
+	t := &w.truth[r.p]
+	if t.leaders == nil {
+		t.leaders = map[record.Epoch][2]int{}
+	}
+	epoch, who := record.Epoch(part.LeaderEpoch), [2]int{r.n.id, r.n.incarnations}
+	if had, ok := t.leaders[epoch]; ok && had != who {
+		w.broken("partition %d: nodes %v and %v lead in epoch %d", r.p, had, who, epoch)
+		return
+	}
+	t.leaders[epoch] = who
+	w.note("node %d leads partition %d in epoch %d from %d, in sync %v, eligible %v", r.n.id, r.p, epoch, len(r.log), part.ISR, part.ELR)
+	for i, by := range t.by { // what later epochs committed does not concern it
+		if by < epoch && (i >= len(r.log) || r.log[i] != t.committed[i]) {
+			w.broken("partition %d: node %d leads in epoch %d without what epoch %d committed at %d", r.p, r.n.id, epoch, by, i)
+			return
+		}
+	}
+}
+
+// check holds after every step.
+func (w *simWorld) check() {
+	img := w.newest()
+	for p := range simPartitions {
+		part, ok := img.Partition(simTopic, int32(p))
+		if !ok {
+			continue
+		}
+		if part.LeaderEpoch < w.truth[p].epoch {
+			w.broken("partition %d: the leader epoch falls to %d", p, part.LeaderEpoch)
+		}
+		w.truth[p].epoch = part.LeaderEpoch
+		for _, id := range part.ISR {
+			if !slices.Contains(part.Replicas, id) {
+				w.broken("partition %d: %d is in sync and no replica", p, id)
+			}
+		}
+		for _, n := range w.nodes {
+			if r := n.replicas[p]; n.up && int(r.hw) > len(r.log) {
+				w.broken("node %d, partition %d: the watermark %d is above the end %d", n.id, p, r.hw, len(r.log))
+			}
+		}
+	}
+}
+
+// producer writes one value after another, acks=all.
+func (w *simWorld) producer() {
+	if !w.quiet {
+		w.after(w.between(10*time.Millisecond, 150*time.Millisecond), w.producer)
+	}
+	w.values++
+	value, p := w.values, w.rng.IntN(simPartitions)
+	n := w.nodes[w.rng.IntN(simNodes)]
+	if !n.up {
+		return
+	}
+	part, ok := n.image.Partition(simTopic, int32(p))
+	if !ok || n.image.LeaderOf(part) < 0 {
+		return
+	}
+	to := w.nodes[n.image.LeaderOf(part)]
+	w.after(w.delay(), func() {
+		if to.up {
+			to.do(to.incarnations, func() { to.replicas[p].produce(value, func(bool) {}) })
+		}
+	})
+}
+
+// asker asks a leader for the latest offset.
+func (w *simWorld) asker() {
+	w.after(w.between(10*time.Millisecond, 50*time.Millisecond), w.asker)
+	n, p := w.nodes[w.rng.IntN(simNodes)], w.rng.IntN(simPartitions)
+	n.do(n.incarnations, func() {
+		r := n.replicas[p]
+		if r.lead == nil || !r.lead.settled() || w.now > n.lease {
+			return
+		}
+		if r.hw < w.truth[p].latest {
+			w.broken("node %d, partition %d, epoch %d: latest offset %d after %d", n.id, p, r.epoch, r.hw, w.truth[p].latest)
+		}
+		w.truth[p].latest = max(w.truth[p].latest, r.hw)
+	})
+}
+
+// whole says that everybody is back and in sync.
+func (w *simWorld) whole() bool {
+	img := w.newest()
+	for _, n := range w.nodes {
+		if b, ok := img.Broker(int32(n.id)); !n.up || !ok || b.Fenced || n.epoch == 0 {
+			return false
+		}
+	}
+	for p := range simPartitions {
+		if part, ok := img.Partition(simTopic, int32(p)); !ok || len(part.ISR) != simNodes || img.LeaderOf(part) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// settled checks what must be true at most a minute after the last fault.
+func (w *simWorld) settled() {
+	img := w.newest()
+	for _, n := range w.nodes {
+		if b, ok := img.Broker(int32(n.id)); !n.up || !ok || b.Fenced {
+			w.broken("after a minute of peace node %d is up %v, fenced or unknown", n.id, n.up)
+			return
+		}
+	}
+	for p := range simPartitions {
+		part, ok := img.Partition(simTopic, int32(p))
+		if !ok {
+			w.broken("there is no partition %d", p)
+			return
+		}
+		if len(part.ISR) != simNodes || img.LeaderOf(part) < 0 {
+			w.broken("after a minute of peace partition %d has the leader %d and in sync %v", p, img.LeaderOf(part), part.ISR)
+			return
+		}
+		lead := w.nodes[img.LeaderOf(part)].replicas[p]
+		for _, n := range w.nodes {
+			r := n.replicas[p]
+			if !slices.Equal(r.log, lead.log) || r.synced != len(r.log) || int(r.hw) != len(r.log) {
+				w.broken("after a minute of peace node %d, partition %d: end %d, flushed %d, watermark %d, the leader's end %d",
+					n.id, p, len(r.log), r.synced, r.hw, len(lead.log))
+				return
+			}
+		}
+		if len(w.truth[p].committed) != len(lead.log) {
+			w.broken("partition %d: %d of %d records are committed in the end", p, len(w.truth[p].committed), len(lead.log))
+		}
+	}
+	if w.stats.acked == 0 {
+		w.broken("nothing was acknowledged")
+	}
+}

@@ -1,0 +1,279 @@
+package isr
+
+import (
+	"time"
+
+	"github.com/keeplog/keeplog/record"
+)
+
+// link is a node's fetches from one leader: a connection, and a session over all partitions that it leads.
+type simLink struct {
+	n   *simNode
+	to  int
+	gen int // of the connection
+	// session is the one in use, 0 for none; opening says that its first fetch is under way.
+	session  int32
+	opening  bool
+	seq      int64
+	inFlight int
+	// sentAt and gotAt keep the order of the connection.
+	sentAt, gotAt time.Duration
+}
+
+// fetch is a request on the wire.
+type simFetch struct {
+	gen         int
+	session     int32
+	seq         int64
+	brokerEpoch int64
+	claims      []simClaim
+}
+
+type simClaim struct {
+	p int
+	c claim
+}
+
+// simPart is one partition of an answer.
+type simPart struct {
+	p             int
+	err           error
+	highWatermark record.Offset
+	diverging     record.Epoch
+	divergingEnd  record.Offset
+	base          int
+	records       []simEntry
+}
+
+type simAnswer struct {
+	err     error
+	session int32
+	parts   []simPart
+}
+
+// session is a follower's session at the leader.
+type simSession struct {
+	id          int32
+	gen         int
+	brokerEpoch int64
+	parts       [simPartitions]*simSessionPart
+	park        func(simAnswer) // answers the fetch that waits, nil for none
+	parked      int
+}
+
+type simSessionPart struct {
+	claim claim
+	sent  int
+	epoch record.Epoch
+	valid bool
+	bad   bool // the last fetch left the leader's log
+}
+
+// reset begins a new session with the next fetch; what is in flight is void.
+func (l *simLink) reset() {
+	l.session, l.opening = 0, false
+	l.gen++
+	l.inFlight = 0
+	for _, r := range l.n.replicas {
+		if r.fol != nil && r.leader == l.to {
+			r.fol.unlist()
+		}
+	}
+	gen := l.gen
+	l.n.later(0, func() {
+		if l.gen == gen {
+			l.pump()
+		}
+	})
+}
+
+// pump sends what there is to tell; one fetch always waits at the leader, two may be under way.
+func (l *simLink) pump() {
+	for l.inFlight < 2 && !l.opening {
+		var claims []simClaim
+		followed := false
+		for p, r := range l.n.replicas {
+			if r.fol == nil || r.leader != l.to {
+				continue
+			}
+			followed = true
+			if r.fol.due(l.n.w.now) {
+				claims = append(claims, simClaim{p: p})
+			}
+		}
+		if !followed || len(claims) == 0 && (l.inFlight > 0 || l.session == 0) {
+			return
+		}
+		l.seq++
+		for i := range claims {
+			claims[i].c = l.n.replicas[claims[i].p].fol.list(l.seq)
+		}
+		l.send(&simFetch{l.gen, l.session, l.seq, l.n.epoch, claims})
+	}
+}
+
+func (l *simLink) send(f *simFetch) {
+	w, n := l.n.w, l.n
+	l.inFlight++
+	l.opening = f.session == 0
+	incarnation := n.incarnations
+	lostConn := func() {
+		n.do(incarnation, func() {
+			if l.gen == f.gen {
+				w.note("node %d loses the connection to %d", n.id, l.to)
+				l.reset()
+			}
+		})
+	}
+	l.sentAt = max(l.sentAt, w.now+w.delay())
+	w.after(l.sentAt-w.now, func() {
+		t := w.nodes[l.to]
+		if w.cut[n.id][l.to] || !t.up {
+			w.after(w.between(10*time.Millisecond, 2*time.Second), lostConn)
+			return
+		}
+		t.do(t.incarnations, func() {
+			t.serveFetch(n.id, f, func(a simAnswer) {
+				if w.cut[l.to][n.id] {
+					w.after(w.between(10*time.Millisecond, 2*time.Second), lostConn)
+					return
+				}
+				l.gotAt = max(l.gotAt, w.now+w.delay())
+				w.after(l.gotAt-w.now, func() { n.do(incarnation, func() { l.got(f, a) }) })
+			})
+		})
+	})
+	// A leader that died or was paused never answers.
+	w.after(4*time.Second, func() {
+		n.do(incarnation, func() {
+			if l.gen == f.gen && !f.answered() {
+				lostConn()
+			}
+		})
+	})
+}
+
+func (f *simFetch) answered() bool { return f.seq < 0 }
+
+func (l *simLink) got(f *simFetch, a simAnswer) {
+	if l.gen != f.gen {
+		return
+	}
+	seq := f.seq
+	f.seq = -1
+	l.inFlight--
+	l.opening = false
+	if a.err != nil {
+		l.reset()
+		return
+	}
+	l.session = a.session
+	gen := l.gen
+	for _, part := range a.parts {
+		r := l.n.replicas[part.p]
+		if l.gen == gen && r.fol != nil && r.leader == l.to {
+			r.answered(l, seq, part)
+		}
+	}
+	if l.gen == gen {
+		l.pump()
+	}
+}
+
+// serveFetch takes a follower's fetch at the leader. A fetch ends the one of its session that waits.
+func (n *simNode) serveFetch(from int, f *simFetch, reply func(simAnswer)) {
+	s := n.sessions[from]
+	if f.session == 0 {
+		n.ids++
+		s = &simSession{id: n.ids, gen: f.gen}
+		n.sessions[from] = s
+	} else if s == nil || s.id != f.session {
+		reply(simAnswer{err: ErrSession})
+		return
+	}
+	if s.park != nil {
+		s.park(simAnswer{session: s.id, parts: n.watermarks(s)})
+		s.park = nil
+	}
+	s.brokerEpoch = f.brokerEpoch
+	var parts []simPart
+	for _, c := range f.claims {
+		sp := s.parts[c.p]
+		if sp == nil {
+			sp = &simSessionPart{}
+			s.parts[c.p] = sp
+		}
+		sp.claim, sp.bad = c.c, false
+		if part := n.replicas[c.p].fetched(from, f.brokerEpoch, c.c); part.err != nil || part.diverging >= 0 {
+			sp.valid, sp.bad = false, true
+			parts = append(parts, part)
+		}
+	}
+	if parts = n.read(s, parts); len(parts) > 0 {
+		reply(simAnswer{session: s.id, parts: parts})
+		return
+	}
+	s.parked++
+	turn := s.parked
+	s.park = reply
+	n.later(500*time.Millisecond, func() {
+		if s.park != nil && s.parked == turn {
+			s.park = nil
+			reply(simAnswer{session: s.id, parts: n.watermarks(s)})
+		}
+	})
+}
+
+// read adds the records that a session has not been sent.
+func (n *simNode) read(s *simSession, parts []simPart) []simPart {
+	for p, sp := range s.parts {
+		r := n.replicas[p]
+		if sp == nil || sp.bad || r.lead == nil || sp.claim.epoch != r.epoch || hasPart(parts, p) {
+			continue
+		}
+		from := int(sp.claim.offset)
+		if sp.valid && sp.epoch == r.epoch && sp.sent > from {
+			from = sp.sent
+		}
+		if from >= len(r.log) {
+			continue
+		}
+		to := min(len(r.log), from+1+n.w.rng.IntN(8))
+		sp.sent, sp.epoch, sp.valid = to, r.epoch, true
+		parts = append(parts, simPart{p: p, highWatermark: r.hw, diverging: -1, base: from, records: append([]simEntry(nil), r.log[from:to]...)})
+	}
+	return parts
+}
+
+// watermarks are what an answer without records tells.
+func (n *simNode) watermarks(s *simSession) (parts []simPart) {
+	for p, sp := range s.parts {
+		if r := n.replicas[p]; sp != nil && !sp.bad && r.lead != nil && sp.claim.epoch == r.epoch {
+			parts = append(parts, simPart{p: p, highWatermark: r.hw, diverging: -1})
+		}
+	}
+	return parts
+}
+
+func hasPart(parts []simPart, p int) bool {
+	for i := range parts {
+		if parts[i].p == p {
+			return true
+		}
+	}
+	return false
+}
+
+// wake answers the fetches that wait for a partition.
+func (n *simNode) wake(int) {
+	for _, s := range n.sessions {
+		if s == nil || s.park == nil {
+			continue
+		}
+		if parts := n.read(s, nil); len(parts) > 0 {
+			park := s.park
+			s.park = nil
+			park(simAnswer{session: s.id, parts: parts})
+		}
+	}
+}

@@ -1,0 +1,346 @@
+package isr
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/record"
+)
+
+// entry is one record of a simulated log, its offset is its place.
+type simEntry struct {
+	epoch record.Epoch
+	value int
+}
+
+// replica is one partition on one node: a log on its disk, of which the first synced entries are flushed, and a role.
+type simReplica struct {
+	n *simNode
+	p int
+	// On disk.
+	log    []simEntry
+	synced int
+	hwFile record.Offset
+	// In memory.
+	missing  bool
+	lead     *leader
+	fol      *follower
+	leader   int
+	epoch    record.Epoch
+	hw       record.Offset
+	reign    uint64 // counts the epochs of this process, for answers that come late
+	flushing bool
+	waits    []simWait
+	verified int // so many entries were compared with the truth
+}
+
+// wait is a produce request that is not answered yet.
+type simWait struct {
+	end    int
+	value  int
+	answer func(ok bool)
+}
+
+func (r *simReplica) ends() ends {
+	e := ends{end: record.Offset(len(r.log)), stable: record.Offset(r.synced), lastEpoch: -1}
+	if len(r.log) > 0 {
+		e.lastEpoch = r.log[len(r.log)-1].epoch
+	}
+	return e
+}
+
+// crash loses what the memory has, and with the power some of what was not flushed.
+func (r *simReplica) crash(power bool) {
+	if power {
+		r.log = r.log[:r.synced+r.n.w.rng.IntN(len(r.log)-r.synced+1)]
+	}
+	for _, w := range r.waits {
+		w.answer(false)
+	}
+	r.waits = nil
+}
+
+// recover is what opening a log does: what is read is made durable first.
+func (r *simReplica) recover() {
+	r.synced = len(r.log)
+	r.lead, r.fol, r.epoch, r.leader, r.flushing = nil, nil, -1, -1, false
+	r.hw = min(r.hwFile, record.Offset(len(r.log)))
+	r.verified = 0
+}
+
+// endOf is where the entries of epochs up to e end: −1 when there are none.
+func (r *simReplica) endOf(e record.Epoch) record.Offset {
+	for i := len(r.log) - 1; i >= 0; i-- {
+		if r.log[i].epoch <= e {
+			return record.Offset(i + 1)
+		}
+	}
+	return -1
+}
+
+func (r *simReplica) state(part *metadata.Partition) partitionState {
+	return partitionState{
+		partitionEpoch: part.PartitionEpoch, inSync: part.ISR, assigned: part.Replicas, members: r.n.w.members(r.n.image), minInSync: 2,
+		unclean: part.Unclean,
+	}
+}
+
+// setRole follows the image.
+func (r *simReplica) setRole(part *metadata.Partition) {
+	w, now, epoch := r.n.w, r.n.w.now, record.Epoch(part.LeaderEpoch)
+	if epoch < r.epoch {
+		w.broken("node %d, partition %d: leader epoch falls from %d to %d", r.n.id, r.p, r.epoch, epoch)
+		return
+	}
+	to := int(r.n.image.LeaderOf(part))
+	switch {
+	case to == r.n.id && r.lead != nil && r.epoch == epoch:
+		if r.lead.changed(r.state(part), now) {
+			r.advanced()
+		}
+		return
+	case to == r.n.id:
+		r.quit()
+		r.epoch, r.leader = epoch, to
+		w.elected(r, part)
+		r.lead = newLeader(leaderConfig{
+			self: int32(r.n.id), epoch: epoch, state: r.state(part), lag: simLag, epochStart: record.Offset(len(r.log)),
+			highWatermark: r.hw, stable: record.Offset(r.synced), now: now,
+		})
+		r.advanced()
+		return
+	case r.leader == to && r.epoch == epoch:
+		return
+	}
+	r.quit()
+	r.epoch, r.leader = epoch, to
+	if to < 0 {
+		return
+	}
+	r.fol = newFollower(epoch, -1, r.ends(), r.hw)
+	if r.n.links[to] == nil {
+		r.n.links[to] = &simLink{n: r.n, to: to}
+	}
+	r.n.links[to].pump()
+}
+
+const simLag = 5 * time.Second
+
+// quit ends the role.
+func (r *simReplica) quit() {
+	r.reign++
+	for _, w := range r.waits {
+		w.answer(false)
+	}
+	r.waits, r.lead, r.fol, r.leader = nil, nil, nil, -1
+}
+
+// produce is acks=all.
+func (r *simReplica) produce(value int, answer func(ok bool)) {
+	if r.lead == nil || !r.lead.enough() {
+		r.n.w.stats.refused++
+		answer(false)
+		return
+	}
+	r.log = append(r.log, simEntry{r.epoch, value})
+	r.waits = append(r.waits, simWait{len(r.log), value, answer})
+	r.flush()
+	r.n.wake(r.p)
+}
+
+// flush makes what is written durable, after a while.
+func (r *simReplica) flush() {
+	if r.flushing || r.synced == len(r.log) {
+		return
+	}
+	r.flushing = true
+	end, reign, truncations := len(r.log), r.reign, r.n.w.stats.truncations
+	r.n.later(r.n.w.between(200*time.Microsecond, 10*time.Millisecond)+r.n.w.stall[r.n.id], func() {
+		r.flushing = false
+		if truncations != r.n.w.stats.truncations {
+			end = min(end, r.synced) // the flush before a cut says nothing of what came behind it
+		}
+		r.synced = max(r.synced, min(end, len(r.log)))
+		r.flush()
+		if reign != r.reign {
+			return
+		}
+		switch {
+		case r.lead != nil && r.lead.ownStable(record.Offset(r.synced), r.n.w.now):
+			r.advanced()
+		case r.fol != nil && r.fol.flushed(record.Offset(r.synced)):
+			r.n.links[r.leader].pump()
+		}
+	})
+}
+
+// advanced takes the core's watermark over, and answers who waited for it.
+func (r *simReplica) advanced() {
+	hw := r.lead.highWatermark
+	if hw < r.hw {
+		r.n.w.broken("node %d, partition %d: the watermark falls from %d to %d", r.n.id, r.p, r.hw, hw)
+	}
+	r.hw = hw
+	r.n.w.committed(r)
+	left := r.waits[:0]
+	for _, w := range r.waits {
+		switch {
+		case record.Offset(w.end) > hw:
+			left = append(left, w)
+		case !r.lead.enough():
+			w.answer(false)
+		default:
+			r.n.w.acked(r, w)
+			w.answer(true)
+		}
+	}
+	r.waits = left
+}
+
+// propose asks for the in-sync set that the core wants.
+func (r *simReplica) propose() {
+	pr := r.lead.propose(record.Offset(len(r.log)), r.n.w.now)
+	if pr == nil {
+		return
+	}
+	reign, lead := r.reign, r.lead
+	ch := controller.ISRChange{
+		Topic: simTopic, Partition: int32(r.p), LeaderEpoch: int32(lead.epoch), PartitionEpoch: pr.partitionEpoch, Recovered: true,
+	}
+	for _, m := range pr.inSync {
+		ch.ISR = append(ch.ISR, controller.InSyncMember(m))
+	}
+	req := controller.AlterPartitionRequest{Broker: int32(r.n.id), Epoch: r.n.epoch, Changes: []controller.ISRChange{ch}}
+	answered := func(c Changed, err error) {
+		if r.reign == reign && lead.answered(pr.attempt, c, err, r.n.w.now) {
+			r.advanced()
+		}
+	}
+	r.n.callChief(func(t *simNode) func() {
+		answers, err := t.control.AlterPartition(context.Background(), req)
+		if err == nil {
+			err = answers[0].Err
+		}
+		return func() {
+			switch {
+			case errors.Is(err, controller.ErrIneligibleReplica):
+				answered(Changed{}, ErrIneligible)
+			case err != nil:
+				answered(Changed{}, err)
+			default:
+				a := answers[0]
+				answered(Changed{a.Leader, record.Epoch(a.LeaderEpoch), a.PartitionEpoch, a.ISR, a.Unclean}, nil)
+			}
+		}
+	}, func() { answered(Changed{}, errors.New("no answer")) })
+}
+
+// fetched is the leader's side of one partition of a fetch: where the follower's log leaves this one, or nothing.
+func (r *simReplica) fetched(from int, brokerEpoch int64, c claim) (part simPart) {
+	part = simPart{p: r.p, highWatermark: r.hw, diverging: -1}
+	switch {
+	case r.lead == nil || c.epoch > r.epoch:
+		part.err = ErrNotLeader
+		return part
+	case c.epoch < r.epoch:
+		part.err = ErrFencedLeaderEpoch
+		return part
+	}
+	if e, end := r.epochEnd(c.lastEpoch); c.offset > 0 && (e != c.lastEpoch || end < c.offset) {
+		part.diverging, part.divergingEnd = e, end
+		if e < 0 {
+			part.diverging, part.divergingEnd = 0, 0
+		}
+		return part
+	}
+	if r.lead.replicaFetched(fetched{
+		id: int32(from), brokerEpoch: brokerEpoch, written: c.offset, stable: c.stable, logStart: c.start, leaderEnd: record.Offset(len(r.log)),
+	}, r.n.w.now) {
+		r.advanced()
+	}
+	r.propose()
+	part.highWatermark = r.hw
+	return part
+}
+
+// epochEnd is the largest epoch up to e of this log, and where it ends.
+func (r *simReplica) epochEnd(e record.Epoch) (record.Epoch, record.Offset) {
+	end := r.endOf(e)
+	if end < 0 {
+		return -1, -1
+	}
+	if e >= r.epoch {
+		return r.epoch, record.Offset(len(r.log))
+	}
+	return r.log[end-1].epoch, end
+}
+
+// answered is the follower's side.
+func (r *simReplica) answered(l *simLink, seq int64, part simPart) {
+	a := answer{
+		seq: seq, err: part.err, highWatermark: part.highWatermark, logStart: 0, divergingEpoch: part.diverging, divergingEnd: part.divergingEnd,
+		records: len(part.records) > 0,
+	}
+	s := r.fol.answered(a, r.endOf, r.n.w.now)
+	switch s.do {
+	case appendAll:
+		r.append(l, part)
+	case truncate:
+		r.truncate(int(s.at))
+		r.fol.cut(r.ends())
+		l.reset()
+	case restart:
+		r.n.w.broken("node %d, partition %d: a restart at %d where nothing is deleted", r.n.id, r.p, s.at)
+	case halt:
+		r.n.w.broken("node %d, partition %d: %v: %d below %d", r.n.id, r.p, r.fol.offline, s.at, r.hw)
+	case nothing:
+	}
+	if r.fol != nil {
+		r.hw = r.fol.highWatermark
+	}
+}
+
+func (r *simReplica) append(l *simLink, part simPart) {
+	if part.base > len(r.log) {
+		r.fol.unlist()
+		l.reset()
+		return
+	}
+	base := record.Offset(len(r.log))
+	for i, e := range part.records {
+		at := part.base + i
+		if at < len(r.log) {
+			if r.log[at] != e {
+				r.n.w.broken("node %d, partition %d: offset %d is %v here and %v at the leader", r.n.id, r.p, at, r.log[at], e)
+			}
+			continue
+		}
+		if e.epoch > r.fol.epoch {
+			break
+		}
+		r.log = append(r.log, e)
+	}
+	if _, intact := r.fol.appended(base, r.ends(), part.highWatermark); !intact {
+		l.reset()
+	}
+	r.flush()
+}
+
+func (r *simReplica) truncate(at int) {
+	w := r.n.w
+	w.note("node %d, partition %d: %d is cut to %d", r.n.id, r.p, len(r.log), at)
+	if at < len(w.truth[r.p].committed) && !r.missing {
+		for i := at; i < min(len(r.log), len(w.truth[r.p].committed)); i++ {
+			if r.log[i] == w.truth[r.p].committed[i] {
+				w.broken("node %d, partition %d: committed offset %d is cut", r.n.id, r.p, i)
+				return
+			}
+		}
+	}
+	w.stats.truncations++
+	r.log = r.log[:min(at, len(r.log))]
+	r.synced, r.verified = min(r.synced, len(r.log)), min(r.verified, at)
+}

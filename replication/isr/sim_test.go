@@ -1,0 +1,197 @@
+package isr
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keeplog/keeplog/record"
+)
+
+// nemesis does the next harm.
+func (w *simWorld) nemesis() {
+	if w.peace || w.now > simWar {
+		return
+	}
+	w.after(w.between(200*time.Millisecond, 4*time.Second), w.nemesis)
+	w.stats.faults++
+	i := w.rng.IntN(simNodes)
+	n := w.nodes[i]
+	switch w.rng.IntN(12) {
+	case 0, 1, 2:
+		w.kill(n, w.chance(50))
+	case 3:
+		power := w.chance(50)
+		for _, m := range w.nodes {
+			w.kill(m, power)
+		}
+	case 4, 5:
+		n.pause(w.between(500*time.Millisecond, 15*time.Second))
+	case 6:
+		w.isolate(i, w.chance(50))
+	case 7:
+		j := w.rng.IntN(simNodes)
+		w.cut[i][j] = i != j
+		w.note("nothing gets from %d to %d", i, j)
+		w.after(w.between(time.Second, 8*time.Second), func() { w.cut[i][j] = false })
+	case 8:
+		w.slow = w.between(0, 200*time.Millisecond)
+		w.after(w.between(time.Second, 5*time.Second), func() { w.slow = 0 })
+	case 9:
+		w.stall[i] = w.between(time.Second, 5*time.Second)
+		w.note("the disk of node %d is slow: %v", i, w.stall[i])
+		w.after(w.between(time.Second, 6*time.Second), func() { w.stall[i] = 0 })
+	case 10:
+		if n.up {
+			n.stopping = true
+			w.note("node %d is asked to stop", i)
+			incarnation := n.incarnations
+			w.after(10*time.Second, func() {
+				if n.up && n.incarnations == incarnation {
+					n.stop()
+				}
+			})
+		}
+	case 11:
+		w.loseData(n)
+	}
+}
+
+// kill ends a process, which is started again soon.
+func (w *simWorld) kill(n *simNode, power bool) {
+	if !n.up {
+		return
+	}
+	n.kill(power)
+	epoch, id := n.epoch, int32(n.id)
+	if w.chance(50) && epoch > 0 { // a refused dial tells the controller
+		w.after(w.between(time.Millisecond, 500*time.Millisecond), func() {
+			if w.chief >= 0 {
+				c := w.nodes[w.chief]
+				c.do(c.incarnations, func() { _ = c.control.Dropped(context.Background(), id, epoch) }) //nolint:errcheck // it may be too late
+			}
+		})
+	}
+	w.after(w.between(50*time.Millisecond, 5*time.Second), func() {
+		if !n.up {
+			n.start()
+		}
+	})
+}
+
+func (w *simWorld) isolate(i int, oneWay bool) {
+	w.note("node %d is cut off, one way %v", i, oneWay)
+	for j := range simNodes {
+		if j != i {
+			w.cut[i][j] = true
+			w.cut[j][i] = !oneWay
+		}
+	}
+	w.after(w.between(500*time.Millisecond, 10*time.Second), func() {
+		for j := range simNodes {
+			w.cut[i][j], w.cut[j][i] = false, false
+		}
+	})
+}
+
+// loseData takes flushed records from a disk, once in a run and while the two others have everything.
+func (w *simWorld) loseData(n *simNode) {
+	img := w.newest()
+	if w.stats.lost > 0 || !n.up {
+		return
+	}
+	for p := range simPartitions {
+		if part, ok := img.Partition(simTopic, int32(p)); !ok || len(part.ISR) < simNodes {
+			return
+		}
+	}
+	w.stats.lost++
+	w.kill(n, true)
+	for _, r := range n.replicas {
+		if len(r.log) > 0 {
+			r.log = r.log[:w.rng.IntN(len(r.log))]
+			r.synced, r.missing = len(r.log), true
+			r.hwFile = min(r.hwFile, record.Offset(len(r.log)))
+		}
+	}
+	w.note("the disk of node %d has lost data: %v", n.id, n.ends())
+}
+
+// calm ends the war.
+func (w *simWorld) calm() {
+	w.note("peace")
+	w.peace, w.simHarm = true, simHarm{}
+	for _, n := range w.nodes {
+		if n.up {
+			n.resume()
+		}
+	}
+	for _, n := range w.nodes {
+		if !n.up {
+			n.start()
+		}
+	}
+}
+
+// TestSimulation runs seeds for a while: KEEPLOG_HARNESS_SECONDS of real time, or KEEPLOG_HARNESS_COUNT seeds, from KEEPLOG_SEED
+// on. KEEPLOG_SIM_SEED runs one seed and prints what happens.
+func TestSimulation(t *testing.T) {
+	if s := os.Getenv("KEEPLOG_SIM_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := simulate(t, seed, true); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		return
+	}
+	number := func(name string, otherwise uint64) uint64 {
+		if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
+			return n
+		}
+		return otherwise
+	}
+	first, count := number("KEEPLOG_SEED", rand.Uint64()), number("KEEPLOG_HARNESS_COUNT", 0)
+	until := time.Now().Add(time.Duration(number("KEEPLOG_HARNESS_SECONDS", 3)) * time.Second)
+	var sum simStats
+	seed, ran := first, uint64(0)
+	for ; count > 0 && ran < count || count == 0 && time.Now().Before(until); seed, ran = seed+1, ran+1 {
+		w, err := simulate(t, seed, false)
+		sum.add(w.stats)
+		if err != nil {
+			t.Fatalf("seed %d: %v\nKEEPLOG_SIM_SEED=%d shows all of it\n%s", seed, err, seed, w.dump())
+		}
+	}
+	fmt.Printf("simulation: seeds %d to %d, %d virtual s: %+v\n", first, seed-1, ran*uint64((simWar+simPeace)/time.Second), sum)
+	t.Logf("seeds %d to %d: %+v", first, seed-1, sum)
+}
+
+// TestSimulationRepeats: a seed says all, or a failure could not be looked at again.
+func TestSimulationRepeats(t *testing.T) {
+	first, err := simulate(t, 7, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := simulate(t, 7, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := strings.Join(first.trace, "\n"), strings.Join(second.trace, "\n"); a != b || first.made != second.made {
+		t.Errorf("two runs of one seed differ: %d and %d events", first.made, second.made)
+	}
+}
+
+func (s *simStats) add(o simStats) {
+	s.acked += o.acked
+	s.refused += o.refused
+	s.elections += o.elections
+	s.faults += o.faults
+	s.truncations += o.truncations
+	s.lost += o.lost
+}
