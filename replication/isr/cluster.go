@@ -60,6 +60,8 @@ type RemoteFetch struct {
 	MinBytes, MaxBytes      int
 	Partitions              []RemotePartition
 	Forgotten               []PartitionRef
+	// Abandon is the leader's: it closes the follower's connection when a truncation waited too long for a span.
+	Abandon func()
 }
 
 // PartitionRef names a partition.

@@ -60,6 +60,7 @@ type ReplicaPoll struct {
 
 	session  *replicaSession
 	maxBytes int
+	abandon  func()
 	wake     func() // nil once called
 }
 
@@ -82,7 +83,7 @@ func (r *Replicas) ReplicaFetch(f *RemoteFetch, wake func()) (poll *ReplicaPoll,
 	if err != nil {
 		return nil, false, err
 	}
-	poll = &ReplicaPoll{SessionID: s.id, session: s, maxBytes: f.MaxBytes, wake: wake}
+	poll = &ReplicaPoll{SessionID: s.id, session: s, maxBytes: f.MaxBytes, abandon: f.Abandon, wake: wake}
 	s.supersede(poll)
 	for _, ref := range f.Forgotten {
 		s.forget(ref)
@@ -340,7 +341,7 @@ func (p *ReplicaPoll) Answer() []ReplicaPart {
 			break
 		}
 		sp.queued = false
-		part, n, ok := s.read(sp, left, total == 0)
+		part, n, ok := p.read(sp, left, total == 0)
 		if ok {
 			out = append(out, part)
 		}
@@ -350,7 +351,7 @@ func (p *ReplicaPoll) Answer() []ReplicaPart {
 }
 
 // read makes the answer for one partition; ok is false where there is nothing to tell. Called with mu held.
-func (s *replicaSession) read(sp *sessionPart, left int, first bool) (out ReplicaPart, n int, ok bool) {
+func (p *ReplicaPoll) read(sp *sessionPart, left int, first bool) (out ReplicaPart, n int, ok bool) {
 	if sp.gone || sp.silent {
 		return out, 0, false
 	}
@@ -358,7 +359,8 @@ func (s *replicaSession) read(sp *sessionPart, left int, first bool) (out Replic
 	if sp.outcome != nil {
 		out.FetchResult = *sp.outcome
 	} else {
-		req := s.request(sp, true)
+		req := p.session.request(sp, true)
+		req.Abandon = p.abandon
 		req.MaxBytes = min(req.MaxBytes, max(left, 0))
 		req.AtLeastOne = first && sp.asked.MaxBytes > 0
 		out.FetchResult = sp.part.FetchReplica(req)

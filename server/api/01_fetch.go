@@ -14,6 +14,9 @@ import (
 // maxFetchWait bounds the time a fetch is parked: a client that went away silently is noticed no later.
 const maxFetchWait = 5 * time.Minute
 
+// rackVersion is the first version whose clients know that they may read from followers (KIP-392).
+const rackVersion = 11
+
 // fetchCall is one Fetch from its request to its answer.
 type fetchCall struct {
 	api  *API
@@ -28,6 +31,7 @@ type fetchCall struct {
 	maxBytes, minBytes int
 	committed          bool // isolation level read_committed
 	wait               fetchWait
+	replica            *replicaCall // a follower asks
 }
 
 // fetchPart is one partition of a fetch.
@@ -62,6 +66,9 @@ func (a *API) fetch(c *Call, body []byte) {
 		return
 	}
 	f := &fetchCall{api: a, call: c, req: req, committed: req.IsolationLevel == 1, sessionID: 0, full: true}
+	if a.fetchReplica(f) {
+		return
+	}
 	if req.IsolationLevel != 0 && req.IsolationLevel != 1 {
 		f.refuse(codeUnknownServerError)
 		return
@@ -230,9 +237,10 @@ func (f *fetchCall) read() (total int, now bool) {
 		}
 		p.res = p.part.Fetch(isr.FetchRequest{
 			Offset: p.offset, MaxBytes: max(min(p.maxBytes, left), 0), AtLeastOne: total == 0,
-			LeaderEpoch: p.epoch, LastFetchedEpoch: p.lastEpoch, Abandon: f.call.Conn.Abandon,
+			LeaderEpoch: p.epoch, LastFetchedEpoch: p.lastEpoch,
+			AnyReplica: f.call.Version >= rackVersion, Rack: f.req.Rack, Abandon: f.call.Conn.Abandon,
 		})
-		if p.res.Err != nil || p.res.DivergingEpoch >= 0 {
+		if p.res.Err != nil || p.res.DivergingEpoch >= 0 || p.res.Redirect {
 			now = true
 		}
 		if p.res.Span != nil {
@@ -269,6 +277,9 @@ func (f *fetchCall) release() {
 
 // Build reads again and makes the answer of a fetch that was parked. It runs on the connection's goroutine.
 func (f *fetchCall) Build() Answer {
+	if f.replica != nil {
+		return f.buildReplica()
+	}
 	for i := range f.parts {
 		f.parts[i].watch.Stop()
 	}

@@ -31,7 +31,10 @@ type FetchResult struct {
 	// DivergingEpoch is −1 unless the caller's log has left the leader's there.
 	DivergingEpoch record.Epoch
 	DivergingEnd   record.Offset
-	Err            error
+	// Redirect says that the caller should read from the replica on Preferred.
+	Redirect  bool
+	Preferred metadata.BrokerID
+	Err       error
 }
 
 // Partition is one partition on this broker; *isr.Partition has these methods.
@@ -163,6 +166,7 @@ func (p replica) Fetch(r isr.FetchRequest) FetchResult {
 	res := FetchResult{
 		HighWatermark: f.HighWatermark, LastStable: f.LastStable, LogStart: f.LogStart,
 		DivergingEpoch: f.DivergingEpoch, DivergingEnd: f.DivergingEnd, Err: f.Err,
+		Redirect: f.Redirect, Preferred: f.Preferred,
 	}
 	if f.Span != nil {
 		res.Span = f.Span

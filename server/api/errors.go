@@ -96,6 +96,8 @@ var codes = []struct {
 	{isr.ErrNotLeader, codeNotLeader},
 	{isr.ErrFencedLeaderEpoch, codeFencedLeaderEpoch},
 	{isr.ErrUnknownLeaderEpoch, codeUnknownLeaderEpoch},
+	{isr.ErrNotReplica, codeUnknownLeaderEpoch},
+	{isr.ErrStaleReplica, codeStaleBrokerEpoch},
 	{isr.ErrNotEnoughReplicas, codeNotEnoughReplicas},
 	{isr.ErrNotEnoughReplicasAfterAppend, codeNotEnoughReplicasAfter},
 	{isr.ErrTimedOut, codeRequestTimedOut},

@@ -92,7 +92,10 @@ func (e *fetchEncoder) partition(p *fetchPart) {
 	hw, lso, start := int64(r.HighWatermark), int64(r.LastStable), int64(r.LogStart)
 	errorCode := code(r.Err)
 	if r.Err != nil {
-		hw, lso, start = -1, -1, -1
+		hw, lso = -1, -1
+		if e.f.replica == nil { // a follower out of range goes on there
+			start = -1
+		}
 		if errorCode == codeUnknownServerError {
 			e.f.api.log.Error("fetch failed", "topic", p.name, "partition", p.partition, "cause", r.Err)
 		}
@@ -111,7 +114,11 @@ func (e *fetchEncoder) partition(p *fetchPart) {
 		e.null()
 	}
 	if e.version >= 11 {
-		e.b = be.AppendUint32(e.b, 0xffff_ffff) // preferred read replica: none
+		preferred := int32(-1)
+		if r.Redirect && r.Err == nil {
+			preferred = r.Preferred
+		}
+		e.b = be.AppendUint32(e.b, uint32(preferred))
 	}
 	n := 0
 	if r.Span != nil && r.Err == nil && r.DivergingEpoch < 0 {

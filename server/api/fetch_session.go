@@ -293,7 +293,7 @@ func (s *fetchSession) settle(f *fetchCall, include func(i int)) {
 		if p.res.Err != nil {
 			hw, start = -1, -1
 		}
-		changed := f.full || data || p.res.Err != nil || p.res.DivergingEpoch >= 0 || hw != sp.highWatermark || start != sp.logStart
+		changed := f.full || data || p.res.Err != nil || p.res.DivergingEpoch >= 0 || p.res.Redirect || hw != sp.highWatermark || start != sp.logStart
 		if p.res.Err != nil { // told again, until it works
 			sp.highWatermark, sp.logStart = -1, -1
 		} else {
