@@ -92,7 +92,7 @@ func (d *Dir) OpenLog(id Identity, c Config) (*Log, error) {
 	l := &Log{dir: d, id: id, path: path.Join(d.path, DirName(id.Topic, id.Partition))}
 	l.config.Store(&c)
 	l.watermark.Store(-1)
-	l.w.leading.Epoch = record.NoEpoch
+	l.w.leading.Epoch, l.w.fence = record.NoEpoch, record.NoEpoch
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
