@@ -90,9 +90,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetHelpCommand(helpCommand())
 	root.Version = versionText()
 	root.SetVersionTemplate("keeplog {{.Version}}\n")
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &cliError{msg: err.Error(), try: cmd.CommandPath() + " --help", exit: exitUsage}
-	})
+	root.SetFlagErrorFunc(flagError)
 	for _, create := range commands() {
 		root.AddCommand(create(a))
 	}

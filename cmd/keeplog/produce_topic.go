@@ -41,7 +41,11 @@ func (p *producing) findTopic(ctx context.Context) (int, error) {
 			return 0, s.answered("topic "+p.topic, err, "")
 		}
 		if unknown && create && try > 10 {
-			return 0, s.unknownTopic(ctx, p.topic)
+			e := s.unknownTopic(ctx, p.topic)
+			if e.why == "" {
+				e.why = "the broker did not make it by itself: its log tells why, or making it"
+			}
+			return 0, e
 		}
 		if create || !unknown {
 			select {

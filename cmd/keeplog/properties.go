@@ -62,6 +62,9 @@ func (a *app) clientProperties() (clientProperties, error) {
 		brokers = v
 	}
 	for _, b := range strings.Split(brokers, ",") {
+		if scheme, rest, ok := strings.Cut(b, "://"); ok {
+			return p, &cliError{msg: fmt.Sprintf("-b %s: a broker is HOST:PORT, without %s://", b, strings.TrimSpace(scheme)), try: "-b " + strings.TrimRight(rest, "/"), exit: exitUsage}
+		}
 		if b = strings.TrimSpace(b); b != "" {
 			p.brokers = append(p.brokers, b)
 		}

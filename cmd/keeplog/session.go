@@ -114,7 +114,8 @@ func (s *session) timedOut(what string) *cliError {
 
 // kafkaError tells what a broker answered. message is the broker's own explanation, if it gave one.
 func kafkaError(what string, ke *kerr.Error, message string) *cliError {
-	if message == "" {
+	generic := message == ""
+	if generic {
 		message = strings.TrimSuffix(ke.Description, ".")
 	}
 	e := &cliError{msg: fmt.Sprintf("%s (%s)", ke.Message, message), code: ke.Message, exit: exitFailed}
@@ -130,6 +131,10 @@ func kafkaError(what string, ke *kerr.Error, message string) *cliError {
 	case kerr.KafkaStorageError:
 		e.why = "the broker cannot write: its disk is full or broken"
 		e.try = "make room on its disk (keeplog topic delete, keeplog topic trim): it goes on by itself"
+	case kerr.InvalidTopicException:
+		if generic {
+			e.why = "a topic's name is 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+		}
 	case kerr.RequestTimedOut:
 		e.exit, e.try = exitUnreachable, "a longer --timeout"
 	}
@@ -166,7 +171,10 @@ func (s *session) topics(ctx context.Context, names ...string) (kadm.TopicDetail
 // unknownTopic says that there is no such topic, and which name may have been meant.
 func (s *session) unknownTopic(ctx context.Context, name string) *cliError {
 	e := kafkaError("topic "+name, kerr.UnknownTopicOrPartition, "no such topic")
-	e.try = "keeplog topic create " + name
+	e.try = "keeplog topic list"
+	if len(s.app.args) > 0 && (s.app.args[0] == "produce" || s.app.args[0] == "consume") {
+		e.try = "keeplog topic create " + name
+	}
 	if all, err := s.admin.ListTopics(ctx); err == nil {
 		if near := nearest(name, all.Names()); near != "" {
 			e.why = "there is a topic " + near

@@ -212,8 +212,11 @@ func newTopicTrimCommand(a *app) *cobra.Command {
 		Example:           "  keeplog topic trim orders --to @-24h\n  keeplog topic trim orders --to 1000 -p 0",
 		ValidArgsFunction: a.completeTopics(1),
 		RunE: a.run(func(ctx context.Context, args []string) error {
+			if to == "" {
+				return &cliError{msg: "which records should go?", why: "--to names the first offset to keep", try: a.again("--to", "@-24h", "--dry-run"), exit: exitUsage}
+			}
 			at, err := parsePoint(to, a.now())
-			if err != nil || to == "" {
+			if err != nil {
 				return &cliError{msg: fmt.Sprintf("--to %q: not an offset, @TIME or end", to), try: "--to end", exit: exitUsage}
 			}
 			var rows []trimRow

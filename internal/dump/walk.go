@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/keeplog/keeplog/record"
@@ -89,7 +90,7 @@ func (d *Dump) directory(dir string) error {
 			if _, _, _, ok := partitionName(p); !ok {
 				continue
 			}
-			known = true
+			known = known || d.holdsLog(p)
 			if err := d.wholePartition(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				d.put(&Problem{Severity: Damage, File: p, Position: -1, End: -1, First: -1, Last: -1, Text: "cannot be read: " + err.Error()})
 				d.total.Damage++
@@ -106,6 +107,12 @@ func (d *Dump) directory(dir string) error {
 		return fmt.Errorf("%s: no data directory and no partition's directory", dir)
 	}
 	return nil
+}
+
+// holdsLog says whether a directory has a file of a log in it.
+func (d *Dump) holdsLog(dir string) bool {
+	list, err := d.o.FS.ReadDir(dir)
+	return err == nil && slices.ContainsFunc(list, func(e fs.DirEntry) bool { return !e.IsDir() && parseName(e.Name()).typ != TypeForeign })
 }
 
 // isPartition tells a partition's directory from a data directory.

@@ -29,6 +29,8 @@ var (
 	addr string
 	// serverPID is the server's, when the tests started it.
 	serverPID int
+	// dataDir is the server's, when the tests started it.
+	dataDir string
 	codecs    = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 )
 
@@ -63,7 +65,8 @@ func startServer() (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(bin, "serve", "--data-dir", filepath.Join(dir, "data"), "--listen", addr)
+	dataDir = filepath.Join(dir, "data")
+	cmd := exec.Command(bin, "serve", "--data-dir", dataDir, "--listen", addr)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

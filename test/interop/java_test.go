@@ -35,6 +35,14 @@ var kafkaTools = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(b)), err
 })
 
+// javaArgs starts one of Kafka's tools.
+func javaArgs(path, class string) []string {
+	return []string{
+		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", path,
+		"org.apache.kafka.tools." + class,
+	}
+}
+
 // java runs one of Kafka's tools and returns its standard output; it must end with status 0.
 func java(t *testing.T, stdin, class string, args ...string) string {
 	t.Helper()
@@ -44,11 +52,7 @@ func java(t *testing.T, stdin, class string, args ...string) string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	all := append([]string{
-		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", path,
-		"org.apache.kafka.tools." + class,
-	}, args...)
-	cmd := exec.CommandContext(ctx, "java", all...)
+	cmd := exec.CommandContext(ctx, "java", append(javaArgs(path, class), args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -67,13 +71,49 @@ func wants(t *testing.T, what, out string, patterns ...string) {
 	}
 }
 
-// TestKafkaTools runs Apache Kafka's own tools against the server.
-func TestKafkaTools(t *testing.T) {
+// wantsKafkaTools skips or fails the test where Kafka's tools cannot be had.
+func wantsKafkaTools(t *testing.T) {
+	t.Helper()
 	need(t, "java", installed("java") && installed("mvn"))
 	if _, err := kafkaTools(); err != nil {
 		t.Log(err)
 		need(t, "java", false)
 	}
+}
+
+// TestDumpsAgree lets Apache Kafka's own dump tool and ours read the same files, and compares what they print: the golden directories, written by
+// Kafka and by keeplog, and partitions that the running server has just written.
+func TestDumpsAgree(t *testing.T) {
+	wantsKafkaTools(t)
+	path, _ := kafkaTools()
+	formats, err := filepath.Abs(filepath.Join("..", "..", "testdata", "format"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := []string{filepath.Join(formats, "kafka-4.4"), filepath.Join(formats, "keeplog-1")}
+	if dataDir != "" {
+		for _, codec := range codecs {
+			t.Run(codec, func(t *testing.T) {
+				topic := newTopic(t, "segment.bytes", "1048576")
+				franzWrite(t, topic, codec, payload(3000))
+				dirs = append(dirs, filepath.Join(dataDir, topic+"-0"))
+			})
+		}
+	}
+	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "^TestLikeKafkasTool$", "./internal/dump")
+	cmd.Dir = filepath.Join("..", "..")
+	tool := append([]string{"java"}, javaArgs(path, "DumpLogSegments")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "KEEPLOG_KAFKA_TOOL="+strings.Join(tool, " "), "KEEPLOG_DUMP_DIRS="+strings.Join(dirs, " "))
+	out, err := cmd.CombinedOutput()
+	wants(t, "the comparison", string(out), `\d{2,} files, \d{4,} lines agree`)
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestKafkaTools runs Apache Kafka's own tools against the server.
+func TestKafkaTools(t *testing.T) {
+	wantsKafkaTools(t)
 	topic := fmt.Sprintf("kafka-tools-%d", time.Now().UnixNano())
 	server := []string{"--bootstrap-server", addr}
 	tool := func(stdin, class string, args ...string) string {
