@@ -17,6 +17,8 @@ type book struct {
 	// configured are the addresses of controller.quorum.voters.
 	configured map[metadata.BrokerID]string
 	heard      map[metadata.BrokerID]*heard
+	// noted are the addresses in the log, whose entries may not be applied yet.
+	noted map[metadata.BrokerID]string
 	// good is the address at which a member was reached last.
 	good map[metadata.BrokerID]string
 }
@@ -32,6 +34,7 @@ type heard struct {
 func newBook(voters []Voter) *book {
 	b := &book{
 		configured: map[metadata.BrokerID]string{}, heard: map[metadata.BrokerID]*heard{}, good: map[metadata.BrokerID]string{},
+		noted: map[metadata.BrokerID]string{},
 	}
 	for _, v := range voters {
 		b.configured[v.ID] = v.Address
@@ -46,6 +49,15 @@ func (b *book) learn(h *hello, index uint64) {
 	b.heard[h.who.id] = &heard{h, index, time.Now()}
 	if a := endpointAddress(h.controller); a != "" && a != b.good[h.who.id] {
 		delete(b.good, h.who.id)
+	}
+}
+
+// note remembers what an entry of the log says of where a member is.
+func (b *book) note(m metadata.MemberChanged) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := endpointAddress(m.Controller); a != "" && !m.Removed {
+		b.noted[m.ID] = a
 	}
 }
 
@@ -88,6 +100,7 @@ func (b *book) addresses(who identity, img *metadata.Image) []string {
 	if m, ok := img.Member(who.id); ok && !m.Removed {
 		add(endpointAddress(m.Controller))
 	}
+	add(b.noted[who.id])
 	return all
 }
 

@@ -337,13 +337,42 @@ func loopback(t *testing.T, change func(o *Options)) (*cluster, net.Listener) {
 	return c, ls[3]
 }
 
-// TestLoopback begins a cluster over real sockets.
+// TestLoopback begins a cluster over real sockets, with real files, and starts it again.
 func TestLoopback(t *testing.T) {
-	c, l := loopback(t, nil)
+	c, l := loopback(t, func(o *Options) { o.FS, o.Dir, o.Store = vfs.OS(), t.TempDir(), nil })
 	defer l.Close()
 	c.ready()
 	c.leader().propose(topics(0, 5)...)
 	c.same()
+	for _, n := range c.nodes {
+		if err := n.q.Close(); err != nil {
+			t.Error(err)
+		}
+		l, err := net.Listen("tcp", endpointAddress(n.o.Controller))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.o.Listener, n.o.ClusterID = l, testCluster
+		if n.q, err = Open(n.o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.ready()
+	c.same()
+	if got := c.leader().q.Image().TopicCount(); got != 5 {
+		t.Error(got, " topics")
+	}
+	// The files of one member are no other's.
+	c.nodes[1].stop()
+	o := c.nodes[1].o
+	o.Directory[9]++
+	var err error
+	if o.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	if q, err := Open(o); !errors.Is(err, ErrForeign) {
+		t.Error(q, err)
+	}
 	c.close()
 }
 

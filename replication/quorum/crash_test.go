@@ -148,3 +148,12 @@ func TestCrashOfSnapshots(t *testing.T) {
 		}
 	}
 }
+
+// exitGoroutine is a Fatal that ends the goroutine it is called on, as the process would end, and tells.
+func exitGoroutine(told chan struct{}) func(error) {
+	var once sync.Once
+	return func(error) {
+		once.Do(func() { close(told) })
+		runtime.Goexit()
+	}
+}

@@ -147,14 +147,15 @@ func (q *Quorum) AddMember(ctx context.Context, m Member, voter bool) error {
 	if err != nil || !voter {
 		return err
 	}
-	for {
-		if err = q.Promote(ctx, m.ID); !errors.Is(err, ErrBehind) {
-			return err
-		}
+	for err = q.Promote(ctx, m.ID); errors.Is(err, ErrBehind); {
 		if waited := q.pause(ctx, q.changes()); waited != nil {
 			return fmt.Errorf("%w: %w", err, waited)
 		}
+		if next := q.Promote(ctx, m.ID); ctx.Err() == nil || next == nil {
+			err = next
+		}
 	}
+	return err
 }
 
 // Promote gives a member a vote. It must have the whole log: ErrBehind.

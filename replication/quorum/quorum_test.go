@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -361,6 +360,3 @@ func TestSnapshots(t *testing.T) {
 	}
 	n.close()
 }
-
-// newTestLogger writes to the test's log.
-func newTestLogger(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }

@@ -162,9 +162,14 @@ func (q *Quorum) checkEntry(at uint64, l *raft.Log) error {
 	}
 	for _, g := range c.Groups {
 		for _, rec := range g.Records {
-			if s, ok := rec.(metadata.ClusterStarted); ok {
-				if err := q.checkCluster(s.ClusterID, s.Voters); err != nil {
+			switch rec := rec.(type) {
+			case metadata.ClusterStarted:
+				if err := q.checkCluster(rec.ClusterID, rec.Voters); err != nil {
 					return err
+				}
+			case metadata.MemberChanged:
+				if q.peers != nil {
+					q.peers.book.note(rec)
 				}
 			}
 		}
