@@ -69,6 +69,19 @@ func (l Layers) topicValue(k *Key) string {
 	return k.Default
 }
 
+// given says that a topic key has a value above its default.
+func (l Layers) given(k *Key) bool {
+	if _, ok := own(l.Topic, k); ok {
+		return true
+	}
+	for _, c := range chain(k.Synonym) {
+		if _, _, ok := l.configured(Lookup(ScopeBroker, c.key)); ok {
+			return true
+		}
+	}
+	return false
+}
+
 // defaultMinInsync is the default of min.insync.replicas for a topic with that many replicas.
 func defaultMinInsync(replicas int) int {
 	if replicas >= 3 {

@@ -299,3 +299,30 @@ func TestTopicSet(t *testing.T) {
 		t.Errorf("unknown key: %v", err)
 	}
 }
+
+// The default of min.insync.replicas follows the replicas of each partition; a value that somebody set does not, but for its bound.
+func TestMinInsyncOfAPartition(t *testing.T) {
+	for _, c := range []struct {
+		set      string
+		replicas int
+		want     int
+	}{
+		{"", 1, 1},
+		{"", 2, 1},
+		{"", 3, 2},
+		{"", 5, 2},
+		{"1", 3, 1},
+		{"2", 1, 1},
+		{"2", 2, 2},
+		{"3", 3, 3},
+		{"4", 3, 3},
+	} {
+		l := Layers{Static: Default(), Replicas: 3}
+		if c.set != "" {
+			l.Topic = map[string]string{"min.insync.replicas": c.set}
+		}
+		if got := l.Effective().MinInsync(c.replicas); got != c.want {
+			t.Errorf("set to %q, %d replicas: %d, not %d", c.set, c.replicas, got, c.want)
+		}
+	}
+}

@@ -18,14 +18,26 @@ type Topic struct {
 	MaxMessageBytes int
 	// MaxDecompressedBytes bounds one batch after decompression: the smaller of the topic's and the server's limit.
 	MaxDecompressedBytes int
-	// MinInsyncReplicas is how many replicas must be in sync for acks=all.
+	// MinInsyncReplicas is how many replicas must be in sync for acks=all; of a single partition see MinInsync.
 	MinInsyncReplicas int
+	// MinInsyncSet says that somebody has set it: it does not follow the number of replicas.
+	MinInsyncSet bool
 	// UncleanLeaderElection lets a replica outside the in-sync set lead.
 	UncleanLeaderElection bool
 	// FileDeleteDelay lies between taking a segment out of the log and unlinking its files.
 	FileDeleteDelay time.Duration
 	// LeaderThrottled and FollowerThrottled are partition:broker pairs, or one "*".
 	LeaderThrottled, FollowerThrottled []string
+}
+
+// MinInsync is how many replicas of a partition that has that many must be in sync for acks=all: the setting, or the default
+// for that number; never more than there are.
+func (t Topic) MinInsync(replicas int) int {
+	n := t.MinInsyncReplicas
+	if !t.MinInsyncSet {
+		n = defaultMinInsync(replicas)
+	}
+	return max(1, min(n, replicas))
 }
 
 // Cleanup is cleanup.policy; neither keeps all records for ever.
@@ -125,6 +137,7 @@ func (l Layers) Effective() Topic {
 		MaxMessageBytes:       r.int("max.message.bytes"),
 		MaxDecompressedBytes:  min(r.int("max.decompressed.message.bytes"), l.Static.Int("keeplog.decompressed.max.bytes")),
 		MinInsyncReplicas:     r.int("min.insync.replicas"),
+		MinInsyncSet:          l.given(Lookup(ScopeTopic, "min.insync.replicas")),
 		UncleanLeaderElection: r.bool("unclean.leader.election.enable"),
 		FileDeleteDelay:       r.millis("file.delete.delay.ms"),
 		LeaderThrottled:       splitList(r.text("leader.replication.throttled.replicas")),

@@ -24,7 +24,8 @@ type Registration struct {
 const ProducerIDBlock = 1000
 
 // planRegister plans a registration: what the broker led goes to other replicas where one may lead, and the registration
-// raises the leader epoch of the rest. The registration is the last record.
+// raises the leader epoch of the rest. A broker with none of its former data directories has lost everything. The registration
+// is the last record.
 func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 	switch {
 	case r.ID < 0:
@@ -43,13 +44,17 @@ func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 		return nil, answer(ErrDuplicateBroker, "Another broker is registered with that broker id.")
 	}
 	clean := known && b.Epoch == r.PreviousEpoch
+	wiped := known && len(b.Directories) > 0 && !share(b.Directories, r.Directories)
 	p.suppose(r.ID, false)
 	records := p.newCluster()
 	records = append(records, p.each(func(e *edit) bool {
 		if !slices.Contains(e.was.Replicas, r.ID) {
 			return false
 		}
-		if !clean && !e.durable(r.ID) {
+		switch {
+		case wiped && len(e.was.Replicas) > 1:
+			e.lose(r.ID)
+		case !clean && !e.durable(r.ID):
 			e.unflushed(r.ID)
 		}
 		return true

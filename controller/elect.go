@@ -98,7 +98,7 @@ func (p *planner) leaderless() []PartitionRef {
 	var refs []PartitionRef
 	for t := range p.img.Topics() {
 		for i, part := range t.Partitions {
-			if p.img.LeaderOf(part) == metadata.NoLeader && p.topicRules(t).unclean {
+			if p.img.LeaderOf(part) == metadata.NoLeader && p.topicRules(t).UncleanLeaderElection {
 				refs = append(refs, PartitionRef{t.ID, int32(i)})
 			}
 		}

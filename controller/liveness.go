@@ -149,15 +149,19 @@ func (l *liveness) dead(index uint64, ids ...metadata.BrokerID) {
 }
 
 // running says whether the process of a registered broker is running, as far as is known, when another registers in its
-// place. Before its first report to a new controller it counts as running, unless the other one has its data directories:
-// they are locked by the one that has them.
+// place. Data directories are locked by the process that has them. So before its first report to a new controller, and while
+// it is fenced, it counts as running only if the other one has none of its directories; one that has finished its controlled
+// shutdown never does.
 func (l *liveness) running(b *metadata.Broker, r *Registration) bool {
 	p := l.pulses[b.ID]
-	if p == nil || p.epoch != b.Epoch || p.settled || l.now > p.until {
+	if p == nil || p.epoch != b.Epoch || p.settled || l.now > p.until || b.Fenced && b.ShuttingDown {
 		return false
 	}
-	same := func(d metadata.DirectoryID) bool { return slices.Contains(r.Directories, d) }
-	return p.heard || !slices.ContainsFunc(b.Directories, same)
+	return p.heard && !b.Fenced || !share(b.Directories, r.Directories)
+}
+
+func share(a, b []metadata.DirectoryID) bool {
+	return slices.ContainsFunc(a, func(d metadata.DirectoryID) bool { return slices.Contains(b, d) })
 }
 
 // applied says that every live broker but one has applied an index.

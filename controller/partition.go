@@ -3,6 +3,7 @@ package controller
 import (
 	"slices"
 
+	"github.com/keeplog/keeplog/config"
 	"github.com/keeplog/keeplog/metadata"
 )
 
@@ -68,7 +69,7 @@ func (e *edit) finish() (metadata.PartitionChanged, bool) {
 }
 
 // enough is the size from which the high watermark moves, and below which no decision of ours takes the in-sync set.
-func (e *edit) enough() int { return e.next.MinInSync(e.p.topicRules(e.topic).minInsync) }
+func (e *edit) enough() int { return e.p.topicRules(e.topic).MinInsync(e.next.Settled()) }
 
 // completeReassignment ends a reassignment when every replica that comes is in sync, and those that stay are enough without
 // those that go.
@@ -80,7 +81,7 @@ func (e *edit) completeReassignment() {
 	done := *n
 	done.Replicas, done.Adding, done.Removing = without(n.Replicas, n.Removing...), nil, nil
 	done.ISR = without(n.ISR, n.Removing...)
-	if len(done.ISR) == 0 || len(done.ISR) < len(n.ISR) && len(done.ISR) < done.MinInSync(e.p.topicRules(e.topic).minInsync) {
+	if len(done.ISR) == 0 || len(done.ISR) < len(n.ISR) && len(done.ISR) < e.p.topicRules(e.topic).MinInsync(done.Settled()) {
 		return
 	}
 	*n = done
@@ -214,23 +215,17 @@ func (p *planner) each(change func(*edit) bool) []metadata.Record {
 	return records
 }
 
-// rules are the settings of a topic that decide about its leaders.
-type rules struct {
-	minInsync int
-	unclean   bool
-}
-
-func (p *planner) topicRules(t *metadata.Topic) rules {
+// topicRules are the settings of a topic.
+func (p *planner) topicRules(t *metadata.Topic) *config.Topic {
 	if r, ok := p.rules[t.ID]; ok {
 		return r
 	}
-	c := p.topicLayers(p.img.Configs(metadata.ResourceTopic, t.Name), t.ReplicationFactor()).Effective()
-	r := rules{minInsync: c.MinInsyncReplicas, unclean: c.UncleanLeaderElection}
+	r := p.topicLayers(p.img.Configs(metadata.ResourceTopic, t.Name), t.ReplicationFactor()).Effective()
 	if p.rules == nil {
-		p.rules = map[metadata.TopicID]rules{}
+		p.rules = map[metadata.TopicID]*config.Topic{}
 	}
-	p.rules[t.ID] = r
-	return r
+	p.rules[t.ID] = &r
+	return &r
 }
 
 // mayLead says that a broker is alive and stays so, under what the plan assumes.

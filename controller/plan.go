@@ -22,7 +22,7 @@ type planner struct {
 	live func(*metadata.Broker, *Registration) bool
 	// assume is what suppose was told; rules are those of the topics looked at so far.
 	assume map[metadata.BrokerID]bool
-	rules  map[metadata.TopicID]rules
+	rules  map[metadata.TopicID]*config.Topic
 	// drains are the brokers that are drained, once somebody has asked.
 	drains map[metadata.BrokerID]bool
 	// cleared are the partitions whose eligible set this plan has emptied.

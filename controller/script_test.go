@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/datadriven"
@@ -364,6 +365,8 @@ func (w *world) brokers(t *testing.T, d *datadriven.TestData, b *strings.Builder
 		if err := w.c.Tick(ctx, w.now); err != nil {
 			c.say("%s", verdict(err))
 		}
+	case "run":
+		w.runTo(c)
 	case "dropped":
 		c.say("%s", verdict(w.c.Dropped(ctx, id, epoch)))
 	case "ids":
@@ -384,6 +387,45 @@ func (w *world) brokers(t *testing.T, d *datadriven.TestData, b *strings.Builder
 	default:
 		w.partitions(c)
 	}
+}
+
+// runTo lets time pass: a tick each 100 ms, and each 500 ms a report of the brokers in beat=, that have applied everything, and
+// of those in held=, that are not ready.
+func (w *world) runTo(c command) {
+	to, err := time.ParseDuration(c.text("to"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var ids []int32
+	held := map[int32]bool{}
+	for _, v := range c.d.CmdArgs {
+		if v.Key == "beat" || v.Key == "held" {
+			for _, id := range v.Vals {
+				ids = append(ids, int32(number(id)))
+				held[int32(number(id))] = v.Key == "held"
+			}
+		}
+	}
+	for ; w.now < to; w.now += 100 * time.Millisecond {
+		for _, id := range ids {
+			b, ok := w.img.Broker(id)
+			if !ok || w.now%(500*time.Millisecond) != 0 {
+				continue
+			}
+			h := Heartbeat{ID: id, Epoch: b.Epoch, Applied: w.img.Index(), WantFence: held[id]}
+			if _, err := w.c.Heartbeat(context.Background(), w.now, h); err != nil {
+				c.say("%v, broker %d: %s", w.now, id, verdict(err))
+			}
+		}
+		was := w.img.Index()
+		if err := w.c.Tick(context.Background(), w.now); err != nil {
+			c.say("%v: %s", w.now, verdict(err))
+		}
+		if w.img.Index() > was {
+			c.say("%v: the controller acted", w.now)
+		}
+	}
+	w.now = to
 }
 
 // beat sends a heartbeat: what it lost are the lines, offline=N names a directory.
@@ -548,7 +590,9 @@ func (w *world) show(b *strings.Builder) {
 // TestScripts runs the scripts of testdata. The answers were compared with those of Apache Kafka 4.4.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		w := newWorld()
-		datadriven.RunTest(t, path, w.run)
+		synctest.Test(t, func(t *testing.T) { // a creation may wait for a broker's report, for one second of virtual time
+			w := newWorld()
+			datadriven.RunTest(t, path, w.run)
+		})
 	})
 }

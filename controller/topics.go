@@ -155,7 +155,7 @@ func (p *planner) placed(t *CreateTopic, own map[string]string) ([]metadata.Part
 		replicas = min(p.defaultReplicas(), math.MaxInt16)
 	}
 	pl := p.newPlacement()
-	if err := pl.check(replicas, p.topicLayers(own, replicas).Effective().MinInsyncReplicas); err != nil {
+	if err := pl.check(replicas, p.topicLayers(own, replicas).Effective().MinInsync(replicas)); err != nil {
 		return nil, err
 	}
 	parts := make([]metadata.Partition, count)
@@ -303,7 +303,7 @@ func (p *planner) growOne(t *GrowTopic, left *int) (metadata.PartitionsAdded, er
 	}
 	pl := p.newPlacement()
 	own := p.img.Configs(metadata.ResourceTopic, topic.Name)
-	if err := pl.check(replicas, p.topicLayers(own, replicas).Effective().MinInsyncReplicas); err != nil {
+	if err := pl.check(replicas, p.topicLayers(own, replicas).Effective().MinInsync(replicas)); err != nil {
 		return rec, err
 	}
 	for i := range rec.Partitions {

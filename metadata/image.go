@@ -36,7 +36,7 @@ type Topic struct {
 func (t *Topic) ReplicationFactor() int {
 	n := 1
 	for _, p := range t.Partitions {
-		n = max(n, p.settled())
+		n = max(n, p.Settled())
 	}
 	return n
 }
@@ -61,11 +61,9 @@ type Partition struct {
 	UncleanEpoch int32
 }
 
-func (p *Partition) settled() int { return len(p.Replicas) - len(p.Adding) }
-
-// MinInSync is the least size of the in-sync set for acks=all, from the topic's min.insync.replicas: no partition needs more
-// replicas than it has, those that a reassignment is still bringing in not counted. Below it the high watermark stands still.
-func (p *Partition) MinInSync(setting int) int { return max(1, min(setting, p.settled())) }
+// Settled is the number of replicas, those that a reassignment is still bringing in not counted. The least size of the in-sync
+// set follows from it.
+func (p *Partition) Settled() int { return len(p.Replicas) - len(p.Adding) }
 
 // Voter is a member of the first quorum.
 type Voter struct {

@@ -1,0 +1,351 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/keeplog/keeplog/metadata"
+)
+
+// cluster drives a controller with random events and keeps, beside it, what the replicas would have: a number of committed
+// writes for each partition, and how many of them each replica has.
+type cluster struct {
+	*world
+	t   *testing.T
+	rnd *rand.Rand
+	// up are the running incarnations; incarnations counts them.
+	up           map[int32]bool
+	incarnations map[int32]byte
+	clean        map[int32]int64
+	committed    map[PartitionRef]int
+	has          map[PartitionRef]map[int32]int
+	before       *metadata.Image
+	log          []string
+}
+
+const brokersInModel = 4
+
+func newCluster(t *testing.T, seed uint64) *cluster {
+	c := &cluster{
+		world: newWorld(), t: t, rnd: rand.New(rand.NewPCG(seed, 7)), up: map[int32]bool{}, incarnations: map[int32]byte{},
+		clean: map[int32]int64{}, committed: map[PartitionRef]int{}, has: map[PartitionRef]map[int32]int{},
+	}
+	for id := int32(1); id <= brokersInModel; id++ {
+		c.start(id)
+		c.beat(id, Heartbeat{})
+	}
+	_, err := c.c.CreateTopics(context.Background(), CreateTopicsRequest{Topics: []CreateTopic{
+		{Name: "three", Partitions: 3, Replicas: 3}, {Name: "two", Partitions: 2, Replicas: 2}, {Name: "one", Partitions: 1, Replicas: 1},
+	}})
+	c.must(err)
+	c.before = c.img
+	return c
+}
+
+func (c *cluster) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.fail("%v", err)
+	}
+}
+
+func (c *cluster) fail(format string, args ...any) {
+	c.t.Helper()
+	for _, l := range c.log {
+		c.t.Log(l)
+	}
+	c.t.Fatalf(format, args...)
+}
+
+func (c *cluster) say(format string, args ...any) {
+	c.log = append(c.log, fmt.Sprintf(format, args...))
+}
+
+// start begins a new incarnation, with the data of the last one.
+func (c *cluster) start(id int32) {
+	c.incarnations[id]++
+	previous := int64(-1)
+	if e, ok := c.clean[id]; ok {
+		previous = e
+		delete(c.clean, id)
+	}
+	_, err := c.c.RegisterBroker(context.Background(), Registration{
+		ID: id, Incarnation: [16]byte{byte(id), c.incarnations[id]}, Directories: []metadata.DirectoryID{{byte(id)}}, PreviousEpoch: previous,
+	})
+	if err != nil {
+		c.say("start %d: %v", id, err)
+		return
+	}
+	c.up[id] = true
+	c.say("start %d", id)
+}
+
+func (c *cluster) epoch(id int32) int64 {
+	if b, ok := c.img.Broker(id); ok {
+		return b.Epoch
+	}
+	return 0
+}
+
+// step does one thing and checks.
+func (c *cluster) step() {
+	id := 1 + c.rnd.Int32N(brokersInModel)
+	ctx := context.Background()
+	if elapsed := c.rnd.IntN(3); elapsed == 0 {
+		c.now += time.Duration(c.rnd.IntN(900)) * time.Millisecond
+	}
+	switch c.rnd.IntN(14) {
+	case 0, 1, 2:
+		if c.up[id] {
+			c.beat(id, Heartbeat{})
+		} else {
+			c.start(id)
+		}
+	case 3:
+		c.say("kill %d", id)
+		c.up[id] = false
+		if c.rnd.IntN(2) == 0 {
+			_ = c.c.Dropped(ctx, id, c.epoch(id))
+		}
+	case 4:
+		c.say("tick %v", c.now)
+		c.must(c.c.Tick(ctx, c.now))
+	case 5:
+		c.say("another controller")
+		c.term++
+	case 6:
+		if c.up[id] {
+			c.beat(id, Heartbeat{WantShutdown: true})
+		}
+	case 7:
+		if c.up[id] {
+			c.loseSome(id)
+		}
+	case 8:
+		c.reassign()
+	case 9:
+		c.say("elect")
+		_, err := c.c.ElectLeaders(ctx, ElectLeadersRequest{})
+		c.must(err)
+	case 10:
+		on := c.rnd.IntN(2) == 0
+		c.say("drain %d %v", id, on)
+		_ = c.c.Drain(ctx, id, on)
+	default:
+		c.replicate()
+	}
+	c.check()
+}
+
+func (c *cluster) beat(id int32, h Heartbeat) {
+	h.ID, h.Epoch, h.Applied = id, c.epoch(id), c.img.Index()
+	a, err := c.c.Heartbeat(context.Background(), c.now, h)
+	c.say("beat %d shutdown %v: %+v %v", id, h.WantShutdown, a, err)
+	if err == nil && a.ShutDown {
+		c.up[id], c.clean[id] = false, h.Epoch
+	}
+}
+
+// loseSome loses a replica's data and says so, as a broker does before it is unfenced.
+func (c *cluster) loseSome(id int32) {
+	var lost []PartitionRef
+	for t := range c.img.Topics() {
+		for i, p := range t.Partitions {
+			ref := PartitionRef{t.ID, int32(i)}
+			if len(p.Replicas) > 1 && slices.Contains(p.Replicas, id) && c.rnd.IntN(4) == 0 && c.spare(ref, id) {
+				lost = append(lost, ref)
+			}
+		}
+	}
+	if c.img.Alive(id) {
+		return // its log would still be open: data is found missing at a start
+	}
+	c.beat(id, Heartbeat{Lost: lost})
+	for _, ref := range lost {
+		delete(c.has[ref], id)
+	}
+}
+
+// spare says that another replica, one that may lead, has everything: losing the last copy is nobody's fault.
+func (c *cluster) spare(ref PartitionRef, id int32) bool {
+	p, _ := c.img.Partition(ref.Topic, ref.Partition)
+	for other, n := range c.has[ref] {
+		if other != id && n == c.committed[ref] && (slices.Contains(p.ISR, other) || slices.Contains(p.ELR, other)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *cluster) reassign() {
+	topics := slices.Collect(c.img.Topics())
+	t := topics[c.rnd.IntN(len(topics))]
+	r := Reassignment{Topic: t.Name, Partition: c.rnd.Int32N(int32(len(t.Partitions)))}
+	if c.rnd.IntN(4) > 0 {
+		for _, i := range c.rnd.Perm(brokersInModel)[:1+c.rnd.IntN(3)] {
+			r.Replicas = append(r.Replicas, int32(i+1))
+		}
+	}
+	answers, err := c.c.Reassign(context.Background(), ReassignRequest{Partitions: []Reassignment{r}})
+	c.must(err)
+	c.say("reassign %+v: %v", r, answers[0].Err)
+}
+
+// replicate lets every leader that runs write, its followers fetch, and the in-sync set change as a leader would.
+func (c *cluster) replicate() {
+	for t := range c.img.Topics() {
+		for i := range t.Partitions {
+			ref := PartitionRef{t.ID, int32(i)}
+			p, _ := c.img.Partition(ref.Topic, ref.Partition)
+			leader := c.img.LeaderOf(p)
+			if leader == metadata.NoLeader || !c.up[leader] || c.rnd.IntN(2) == 0 {
+				continue
+			}
+			c.changeInSync(ref, leader)
+			c.write(ref)
+		}
+	}
+}
+
+// write commits one write, if the in-sync set is large enough and all of it is up; else it may reach some of them.
+func (c *cluster) write(ref PartitionRef) {
+	t, _ := c.img.TopicByID(ref.Topic)
+	p, _ := c.img.Partition(ref.Topic, ref.Partition)
+	min := (&planner{img: c.img, static: c.c.o.Static}).topicRules(t).MinInsync(p.Settled())
+	leader := c.img.LeaderOf(p)
+	if leader == metadata.NoLeader || !c.up[leader] || len(p.ISR) < min {
+		return
+	}
+	for _, id := range p.ISR {
+		if !c.up[id] {
+			return
+		}
+	}
+	c.committed[ref]++
+	if c.has[ref] == nil {
+		c.has[ref] = map[int32]int{}
+	}
+	for _, id := range p.ISR {
+		c.has[ref][id] = c.committed[ref]
+	}
+}
+
+// changeInSync asks, as the leader, for a random set; members that join have caught up first.
+func (c *cluster) changeInSync(ref PartitionRef, leader int32) {
+	p, _ := c.img.Partition(ref.Topic, ref.Partition)
+	ch := ISRChange{Topic: ref.Topic, Partition: ref.Partition, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Recovered: true}
+	for _, id := range p.Replicas {
+		in := slices.Contains(p.ISR, id)
+		if id != leader && (c.rnd.IntN(3) == 0 || !in && !c.up[id]) {
+			continue
+		}
+		if !in && c.has[ref] != nil {
+			c.has[ref][id] = c.committed[ref] // it has fetched everything, wanted or not
+		}
+		ch.ISR = append(ch.ISR, InSyncMember{id, c.epoch(id)})
+	}
+	answers, err := c.c.AlterPartition(context.Background(), AlterPartitionRequest{Broker: leader, Epoch: c.epoch(leader), Changes: []ISRChange{ch}})
+	c.must(err)
+	c.say("in-sync %v-%d by %d: %v: %v", ref.Topic[0], ref.Partition, leader, ch.ISR, answers[0].Err)
+}
+
+// check holds after every step.
+func (c *cluster) check() {
+	for t := range c.img.Topics() {
+		for i, p := range t.Partitions {
+			c.checkPartition(t, i, p)
+			if was, ok := c.before.Partition(t.ID, int32(i)); ok {
+				c.checkChange(fmt.Sprintf("%s-%d", t.Name, i), was, p)
+			}
+		}
+	}
+	c.before = c.img
+	p := &planner{img: c.img, static: c.c.o.Static}
+	if records := p.planReconcile(false, nil); len(records) > 0 {
+		_, _, err := c.ProposeAt(context.Background(), c.term, records)
+		c.must(err)
+		p := &planner{img: c.img, static: c.c.o.Static}
+		if again := p.planReconcile(false, nil); len(again) > 0 {
+			c.fail("reconciled twice: %+v", again)
+		}
+	}
+}
+
+func (c *cluster) checkPartition(t *metadata.Topic, i int, p *metadata.Partition) {
+	name := fmt.Sprintf("%s-%d %+v", t.Name, i, *p)
+	ref := PartitionRef{t.ID, int32(i)}
+	min := (&planner{img: c.img, static: c.c.o.Static}).topicRules(t).MinInsync(p.Settled())
+	switch {
+	case len(within(p.ISR, p.Replicas)) < len(p.ISR), len(within(p.ELR, p.Replicas)) < len(p.ELR):
+		c.fail("%s: a member is no replica", name)
+	case len(within(p.ISR, p.ELR)) > 0:
+		c.fail("%s: in both sets", name)
+	case len(p.ISR) >= min && len(p.ELR) > 0:
+		c.fail("%s: eligible replicas although %d in sync are enough", name, min)
+	case len(within(p.Adding, p.Replicas)) < len(p.Adding), len(within(p.Removing, p.Replicas)) < len(p.Removing):
+		c.fail("%s: comes or goes, and is no replica", name)
+	case p.Unclean:
+		c.fail("%s: nobody asked for an unclean election", name)
+	}
+	if leader := c.img.LeaderOf(p); leader != metadata.NoLeader {
+		if !slices.Contains(p.ISR, leader) {
+			c.fail("%s: the leader is not in sync", name)
+		}
+		if c.has[ref][leader] < c.committed[ref] {
+			c.fail("%s: the leader has %d of %d committed writes", name, c.has[ref][leader], c.committed[ref])
+		}
+	}
+	for _, id := range p.ISR {
+		if c.has[ref][id] < c.committed[ref] {
+			c.fail("%s: broker %d is in sync with %d of %d committed writes", name, id, c.has[ref][id], c.committed[ref])
+		}
+	}
+	for _, id := range p.ELR {
+		if len(p.Replicas) > 1 && c.has[ref][id] < c.committed[ref] {
+			c.fail("%s: broker %d is eligible with %d of %d committed writes", name, id, c.has[ref][id], c.committed[ref])
+		}
+	}
+}
+
+// checkChange: epochs go up, and who leads in an epoch is one incarnation that received it.
+func (c *cluster) checkChange(name string, was, p *metadata.Partition) {
+	switch {
+	case p.LeaderEpoch < was.LeaderEpoch, p.PartitionEpoch < was.PartitionEpoch:
+		c.fail("%s: epochs fell: %+v, then %+v", name, was, p)
+	case p.LeaderEpoch == was.LeaderEpoch && p.Leader != was.Leader:
+		c.fail("%s: another leader in the same epoch: %+v, then %+v", name, was, p)
+	case p.PartitionEpoch == was.PartitionEpoch && !slices.Equal(p.ISR, was.ISR):
+		c.fail("%s: another in-sync set in the same partition epoch", name)
+	}
+	if p.Leader == metadata.NoLeader || p.Leader != was.Leader || p.LeaderEpoch != was.LeaderEpoch {
+		return
+	}
+	before, had := c.before.Broker(p.Leader)
+	if now, ok := c.img.Broker(p.Leader); had && ok && now.Incarnation != before.Incarnation {
+		c.fail("%s: a new incarnation leads in epoch %d of the old one", name, p.LeaderEpoch)
+	}
+}
+
+// TestPlansKeepWhatIsCommitted drives the plans through random lives of a cluster and compares with what its replicas have.
+func TestPlansKeepWhatIsCommitted(t *testing.T) {
+	const seeds, steps = 25, 300
+	base, err := strconv.ParseUint(os.Getenv("KEEPLOG_SEED"), 10, 64)
+	if err != nil {
+		base = rand.Uint64()
+	}
+	for n := range seeds {
+		seed := base + uint64(n)
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			c := newCluster(t, seed)
+			for range steps {
+				c.step()
+			}
+		})
+	}
+}
