@@ -61,14 +61,18 @@ func expired(segs []retained, r *retentionLimits) (int, error) {
 // Retain takes expired segments out of the log: the new log start is durable first, then they are renamed, and unlinked
 // after their last reader and file.delete.delay.ms.
 func (l *Log) Retain(now time.Time) error {
-	v := l.view.Load()
-	n, err := l.countExpired(v, now)
+	v, end := l.view.Load(), l.WrittenEnd()
+	n, err := l.countExpired(v, end, now)
 	if err != nil || n == 0 {
 		return err
 	}
 	if n == len(v.segments) { // all of it: an empty segment keeps the end
 		l.lockWriter()
 		err := l.Err()
+		if err == nil && l.w.next != end { // what came meanwhile has not been judged: the next look will
+			l.mu.Unlock()
+			return nil
+		}
 		if err == nil {
 			err = l.roll(now.UnixMilli())
 		}
@@ -148,8 +152,7 @@ func (l *Log) makeRoom(old []*segment.Segment) error {
 	return nil
 }
 
-func (l *Log) countExpired(v *view, now time.Time) (int, error) {
-	end := l.WrittenEnd()
+func (l *Log) countExpired(v *view, end record.Offset, now time.Time) (int, error) {
 	segs := make([]retained, len(v.segments))
 	for i, s := range v.segments {
 		segs[i] = retained{base: s.Base(), next: end, size: s.Size()}

@@ -201,6 +201,9 @@ func (s *Segment) ConfirmNewest() (int64, error) {
 		return 0, err
 	}
 	defer s.release()
+	s.mu.Lock()
+	active := s.active
+	s.mu.Unlock()
 	end := record.Position(s.size.Load())
 	if end <= wholeCheck {
 		if _, err := s.examine(0, end, end); err != nil {
@@ -221,6 +224,9 @@ func (s *Segment) ConfirmNewest() (int64, error) {
 			return 0, err
 		}
 		newest = max(newest, modified)
+	}
+	if active { // its writer keeps it, and may have moved on
+		return max(newest, s.newest.Load()), nil
 	}
 	s.newest.Store(newest)
 	s.known.Store(true)
