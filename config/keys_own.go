@@ -11,7 +11,7 @@ func ownKeys() []Key {
 		{Name: "keeplog.decompressed.max.bytes", Type: Int, Default: "134217728", Valid: atLeast(1024), Doc: "Largest size of one batch after decompression, whatever a topic allows; a batch above it is refused."},
 		{Name: "keeplog.memory.max.bytes", Type: Long, Default: "536870912", Valid: atLeast(16 << 20), Doc: "Memory that requests in flight may hold together; reading waits when it is used up."},
 		{Name: "keeplog.request.max.bytes", Type: Int, Default: "8388608", Valid: atLeast(1024), Doc: "Largest request other than produce; those are bounded by socket.request.max.bytes."},
-		{Name: "keeplog.join", Type: List, Valid: checked("HOST:PORT, …", checkAddresses), Doc: "Members of a running cluster, HOST:PORT of their listener in controller.listener.names, that this node joins at its first start; later starts need it no more."},
+		{Name: "keeplog.join", Type: List, Valid: checked("HOST:PORT, …", checkAddresses), Doc: "Members of a running cluster, HOST:PORT of their listener in controller.listener.names, that this node joins at its first start. It stays in the configuration of a node that controller.quorum.voters does not name: by it the node knows that it is not alone."},
 		{Name: "keeplog.broker.drained", Type: Boolean, Default: "false", Live: true, Doc: "Whether this broker is being emptied: it is given no new replicas, and leads only what no other in-sync replica can lead. Set on one broker by `keeplog cluster drain`."},
 		{Name: "keeplog.shutdown.timeout.ms", Type: Int, Default: "10000", Valid: atLeast(0), Doc: "Time that a clean stop waits for requests under way before it closes their connections."},
 	}

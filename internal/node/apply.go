@@ -22,7 +22,12 @@ type applier struct {
 	all     bool                          // everything may have changed
 	applied uint64                        // index of the newest image that the partitions have
 	moved   chan struct{}                 // closed and replaced when applied moves
+	seen    uint64                        // index of the newest image that changed was told of
+	busy    bool                          // apply is under way
+	begun   bool                          // the partitions are kept up to date; before, nothing waits for them
 	wake    chan struct{}
+	// told is called when changes of topics were applied; nil on a node alone.
+	told func()
 }
 
 func newApplier(self metadata.BrokerID, q *quorum.Quorum, r *isr.Replicas, s *settings) *applier {
@@ -35,6 +40,7 @@ func newApplier(self metadata.BrokerID, q *quorum.Quorum, r *isr.Replicas, s *se
 func (a *applier) changed(d metadata.Delta, img *metadata.Image) {
 	a.settings.update(img)
 	a.mu.Lock()
+	a.seen = img.Index()
 	for _, t := range d.Topics {
 		a.topics[t.Topic().ID] = struct{}{}
 	}
@@ -48,16 +54,32 @@ func (a *applier) changed(d metadata.Delta, img *metadata.Image) {
 			a.all = true
 		}
 	}
-	for _, b := range d.Brokers {
-		if b.Before == nil || b.After == nil || b.After.ID == a.self {
-			a.all = true // defaults depend on the number of brokers, roles on whether this one is fenced
-		}
+	if len(d.Brokers) > 0 {
+		a.all = true // defaults depend on the number of brokers, roles on who is fenced
 	}
 	a.mu.Unlock()
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
+}
+
+// start begins to keep the partitions up to date.
+func (a *applier) start() {
+	a.mu.Lock()
+	a.begun = true
+	a.mu.Unlock()
+	a.quorum.Subscribe(a.changed)
+}
+
+// index is that of the newest image whose changes the partitions have.
+func (a *applier) index() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.busy && !a.all && len(a.topics) == 0 {
+		return max(a.applied, a.seen)
+	}
+	return a.applied
 }
 
 // reopen has the partitions opened for which there was no room, and is now.
@@ -92,7 +114,7 @@ func (a *applier) run(stop <-chan struct{}) {
 func (a *applier) apply() {
 	a.mu.Lock()
 	topics, all := a.topics, a.all
-	a.topics, a.all = map[metadata.TopicID]struct{}{}, false
+	a.topics, a.all, a.busy = map[metadata.TopicID]struct{}{}, false, true
 	a.mu.Unlock()
 	img := a.quorum.Image() // at least as new as every change taken above
 	if all {
@@ -104,17 +126,23 @@ func (a *applier) apply() {
 	}
 	a.replicas.Apply(img, ids)
 	a.mu.Lock()
-	a.applied = img.Index()
+	a.applied, a.busy = img.Index(), false
 	close(a.moved)
 	a.moved = make(chan struct{})
 	a.mu.Unlock()
+	if a.told != nil && (all || len(ids) > 0) {
+		a.told()
+	}
 }
 
-// wait returns when the partitions have an image of at least index.
+// wait returns when the partitions have an image of at least index, at once while they are not kept up to date yet.
 func (a *applier) wait(ctx context.Context, index uint64) error {
 	for {
 		a.mu.Lock()
 		applied, moved := a.applied, a.moved
+		if !a.begun {
+			applied = index
+		}
 		a.mu.Unlock()
 		if applied >= index {
 			return nil

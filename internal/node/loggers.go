@@ -11,7 +11,7 @@ import (
 const rootLogger = "root"
 
 // roomNames are the loggers of this process beside root: one a room.
-var roomNames = [...]string{"api", "controller", "isr", "log", "node", "quorum", "server"}
+var roomNames = [...]string{"api", "controller", "isr", "log", "node", "peer", "quorum", "server"}
 
 // unset stands for a room's level that is root's.
 const unset = math.MinInt64

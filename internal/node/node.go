@@ -2,8 +2,12 @@
 //
 // Nouns. A [Node] is one running broker. Start order, each step needing the one before:
 //
-//	bind listeners ─► data directories ─► metadata log (leads, image) ─► recover every log ─► register, fenced
-//	      ─► apply the image that the registration returned ─► compare it with the directories ─► unfence ─► accept
+//	bind listeners ─► data directories ─► metadata log (has its image) ─► listen to brokers ─► recover every log ─► register, fenced
+//	      ─► apply the image that the registration returned ─► compare it with the directories ─► report what is lost ─► unfence
+//	      ─► accept clients
+//
+// A node alone leads the metadata log itself, has no peers and opens its clients' listeners only. In a cluster the controller may be any
+// node: this one reports to it twice a second, and asks it what it may not decide itself (see cluster).
 //
 // Nothing is led, judged or renamed before the registration's index is applied here: an incarnation leads only in leader
 // epochs that it received itself.
@@ -18,7 +22,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +29,7 @@ import (
 	"github.com/keeplog/keeplog/config"
 	"github.com/keeplog/keeplog/controller"
 	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/record"
 	"github.com/keeplog/keeplog/replication/isr"
 	"github.com/keeplog/keeplog/replication/quorum"
@@ -72,7 +76,8 @@ type Node struct {
 	settings *settings
 	api      *api.API
 	server   *server.Server
-	epoch    int64
+	// cluster is nil on a node alone.
+	cluster *cluster
 
 	jobs sync.WaitGroup
 	stop chan struct{}
@@ -97,7 +102,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		o: o, cfg: o.Config, loggers: newLoggers(o.Logger.Handler(), o.Level), codecs: record.NewCodecs(), stop: make(chan struct{}),
 	}
 	n.log = n.loggers.room("node")
-	steps := []func(context.Context) error{n.bind, n.openDirs, n.openQuorum, n.recover, n.register, n.settle, n.serve}
+	steps := []func(context.Context) error{n.bind, n.openDirs, n.openQuorum, n.prepare, n.recover, n.register, n.settle, n.serve}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			n.abandon()
@@ -109,15 +114,23 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 
 // abandon closes what a failed start has opened. The clean-stop marker is not written.
 func (n *Node) abandon() {
-	n.once.Do(func() { n.close(false) })
+	n.once.Do(func() {
+		if n.server != nil {
+			cut, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = n.server.Shutdown(cut)
+		}
+		n.close(false)
+	})
 }
 
 // Close stops the broker cleanly: it finishes what was asked, within ctx, then flushes and closes.
 func (n *Node) Close(ctx context.Context) (err error) {
 	n.once.Do(func() {
-		if n.server != nil {
-			err = n.server.Shutdown(ctx)
+		if n.cluster != nil {
+			n.cluster.leave(ctx)
 		}
+		err = n.server.Shutdown(ctx)
 		err = errors.Join(err, n.close(true))
 	})
 	return err
@@ -136,6 +149,9 @@ func (n *Node) close(clean bool) error {
 	for _, d := range n.dirs {
 		errs = append(errs, d.close(clean))
 	}
+	if n.cluster != nil {
+		n.cluster.peer.Close()
+	}
 	if n.quorum != nil {
 		errs = append(errs, n.quorum.Close())
 	}
@@ -148,27 +164,60 @@ func (n *Node) close(clean bool) error {
 // bind takes the addresses before anything else: a port that is in use is told at once, and a port of 0 gets its number.
 // A node alone opens what clients are told of, and no listener of the metadata log.
 func (n *Node) bind(context.Context) error {
+	var internal []bound
+	controller, _ := n.cfg.Controller()
+	brokers, _ := n.cfg.Internal()
 	for _, l := range n.cfg.Listeners() {
-		if !n.forClients(l.Name) {
+		clients := n.cfg.ForClients(l.Name)
+		if !clients && (n.cfg.Alone() || l.Name != controller.Name && l.Name != brokers.Name) {
 			continue
 		}
 		nl, err := net.Listen("tcp", l.Address())
 		if err != nil {
+			for _, b := range internal {
+				_ = b.net.Close()
+			}
 			return fmt.Errorf("listener %s on %s: %w", l.Name, l.Address(), err)
 		}
-		n.bound = append(n.bound, bound{l, nl})
+		if clients {
+			n.bound = append(n.bound, bound{l, nl})
+		} else {
+			internal = append(internal, bound{l, nl})
+		}
 	}
-	if len(n.bound) == 0 {
+	clients := len(n.bound)
+	n.bound = append(n.bound, internal...)
+	if clients == 0 {
 		return fmt.Errorf("%w: listeners has only %s", ErrNoListener, strings.Join(n.cfg.List("listeners"), ", "))
 	}
 	return nil
 }
 
-// forClients says whether clients use the listener of that name.
-func (n *Node) forClients(name string) bool {
-	named := func(s string) bool { return strings.EqualFold(s, name) }
-	return !slices.ContainsFunc(n.cfg.List("controller.listener.names"), named) &&
-		slices.ContainsFunc(n.cfg.Advertised(), func(l config.Listener) bool { return named(l.Name) })
+// internalName is the name of the listener of brokers, empty on a node alone.
+func (n *Node) internalName() string {
+	l, _ := n.cfg.Internal()
+	return l.Name
+}
+
+// listener finds a listener that has its address.
+func (n *Node) listener(name string) net.Listener {
+	for _, b := range n.bound {
+		if b.Name == name {
+			return b.net
+		}
+	}
+	return nil
+}
+
+// told is the endpoint that others are told of a listener; a port of 0 becomes the one that it got.
+func (n *Node) told(l config.Listener) metadata.Endpoint {
+	port := l.Port
+	if nl := n.listener(l.Name); port == 0 && nl != nil {
+		if addr, ok := nl.Addr().(*net.TCPAddr); ok {
+			port = addr.Port
+		}
+	}
+	return metadata.Endpoint{Name: l.Name, Host: l.Host, Port: uint16(port)}
 }
 
 // Addresses are the addresses that the broker listens on, by listener name.
@@ -189,17 +238,47 @@ func (n *Node) ClusterID() string { return n.quorum.Image().ClusterID() }
 // Replicas are the broker's partitions.
 func (n *Node) Replicas() *isr.Replicas { return n.replicas }
 
-// recover opens every log that the metadata knows. One that does not open is its own trouble.
-func (n *Node) recover(context.Context) error {
+// Refused is closed when this node can be no member of its cluster (any more): it was removed, or its disk was replaced. Err says why and
+// what to do.
+func (n *Node) Refused() <-chan struct{} { return n.quorum.Refused() }
+
+// Err is why this node can be no member of its cluster, nil while it can.
+func (n *Node) Err() error { return n.quorum.Err() }
+
+// prepare puts the rooms together, none of which does anything yet; in a cluster, brokers are answered from here on.
+func (n *Node) prepare(context.Context) error {
 	dirs := make([]*log.Dir, len(n.dirs))
 	for i, d := range n.dirs {
 		dirs[i] = d.Dir
 	}
 	n.settings = newSettings(n.cfg, n.quorum)
-	n.replicas = isr.New(isr.Options{
+	o := isr.Options{
 		BrokerID: n.cfg.NodeID(), Dirs: dirs, Settings: n.settings.topic, Codecs: n.codecs,
 		SkipUnpack: !n.cfg.Bool("keeplog.records.validate"), Logger: n.loggers.room("isr"),
-	})
+	}
+	if !n.cfg.Alone() {
+		n.cluster = newCluster(n)
+		o.Changer, o.Cluster, o.Limits = n.cluster, n.cluster, n.settings.limits
+	}
+	n.replicas = isr.New(o)
+	n.applier = newApplier(n.cfg.NodeID(), n.quorum, n.replicas, n.settings)
+	n.control = n.newController()
+	if err := n.newServer(); err != nil {
+		return err
+	}
+	if n.cluster == nil {
+		return nil
+	}
+	n.replicas.SetLease(time.Now()) // no heartbeat, no lease
+	n.applier.told = n.cluster.due
+	n.quorum.Subscribe(n.cluster.forget)
+	n.jobs.Go(n.cluster.tick)
+	n.jobs.Go(n.cluster.change)
+	return n.accept(n.internalName())
+}
+
+// recover opens every log that the metadata knows. One that does not open is its own trouble.
+func (n *Node) recover(context.Context) error {
 	n.replicas.Recover(n.quorum.Image())
 	return nil
 }
@@ -214,15 +293,41 @@ func (n *Node) settle(ctx context.Context) error {
 	for _, id := range n.replicas.Missing() {
 		lost = append(lost, controller.PartitionRef{Topic: id.TopicID, Partition: id.Partition})
 	}
+	if n.cluster != nil {
+		return n.cluster.settle(ctx, lost)
+	}
+	epoch := n.epoch()
 	if len(lost) > 0 {
-		if err := n.control.ReportLost(ctx, n.cfg.NodeID(), n.epoch, lost); err != nil {
+		if err := n.control.ReportLost(ctx, n.cfg.NodeID(), epoch, lost); err != nil {
 			return fmt.Errorf("reporting lost data to the controller: %w", err)
 		}
 	}
-	if err := n.control.Unfence(ctx, n.cfg.NodeID(), n.epoch); err != nil {
+	if err := n.control.Unfence(ctx, n.cfg.NodeID(), epoch); err != nil {
 		return fmt.Errorf("unfencing this broker: %w", err)
 	}
 	return nil
+}
+
+// epoch is that of this broker's registration.
+func (n *Node) epoch() int64 {
+	b, ok := n.quorum.Image().Broker(n.cfg.NodeID())
+	if !ok {
+		return metadata.NoEpoch
+	}
+	return b.Epoch
+}
+
+// untilStop is a context that ends when the node stops.
+func (n *Node) untilStop() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	n.jobs.Go(func() {
+		select {
+		case <-n.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	return ctx, cancel
 }
 
 // tick does the periodic work of the directories.

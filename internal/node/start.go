@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"net"
@@ -18,36 +17,36 @@ import (
 	"github.com/keeplog/keeplog/server/api"
 )
 
-// leadTime bounds the wait for the metadata log at the start.
+// leadTime bounds the wait for the metadata log of a node alone.
 const leadTime = 30 * time.Second
 
-// ErrCluster says that the configuration asks for a cluster of several nodes.
-var ErrCluster = errors.New("node: a metadata quorum of several voters is not served")
-
-// openQuorum opens the metadata log and waits until this node leads it and has its whole image.
+// openQuorum opens the metadata log and waits until this node has its image. A node alone leads it; in a cluster this may have to wait for
+// the others.
 func (n *Node) openQuorum(ctx context.Context) error {
-	for _, v := range n.cfg.Voters() {
-		if v.ID != n.cfg.NodeID() {
-			return fmt.Errorf("%w: controller.quorum.voters names node %d, this is node %d", ErrCluster, v.ID, n.cfg.NodeID())
-		}
-	}
 	home := n.dirs[0]
 	for _, d := range n.dirs {
 		if d.path == n.cfg.MetadataDir() {
 			home = d
 		}
 	}
-	q, err := quorum.Open(quorum.Options{
+	o := quorum.Options{
 		FS: n.o.FS, Dir: n.cfg.MetadataDir(), Node: n.cfg.NodeID(), Directory: home.id, ClusterID: home.known, NewClusterID: newClusterID,
 		Fatal: func(err error) { n.o.Fatal(fmt.Errorf("%w: metadata log: %w", ErrStorage, err)) }, Logger: n.loggers.room("quorum"),
-	})
+	}
+	if !n.cfg.Alone() {
+		controller, controllerAt := n.cfg.Controller()
+		_, internalAt := n.cfg.Internal()
+		o.Listener, o.Join, o.Controller, o.Internal = n.listener(controller.Name), n.cfg.Join(), n.told(controllerAt), n.told(internalAt)
+		for _, v := range n.cfg.Voters() {
+			o.Voters = append(o.Voters, quorum.Voter{ID: v.ID, Address: v.Address()})
+		}
+	}
+	q, err := quorum.Open(o)
 	if err != nil {
 		return err
 	}
 	n.quorum = q
-	ctx, cancel := context.WithTimeout(ctx, leadTime)
-	defer cancel()
-	if err := q.WaitLeader(ctx); err != nil {
+	if err := n.waitQuorum(ctx); err != nil {
 		return fmt.Errorf("metadata log: %w", err)
 	}
 	for _, d := range n.dirs {
@@ -58,6 +57,16 @@ func (n *Node) openQuorum(ctx context.Context) error {
 	return nil
 }
 
+// waitQuorum waits for the image: in a cluster until ctx ends, for the others may start at any time.
+func (n *Node) waitQuorum(ctx context.Context) error {
+	if n.cfg.Alone() {
+		ctx, cancel := context.WithTimeout(ctx, leadTime)
+		defer cancel()
+		return n.quorum.WaitLeader(ctx)
+	}
+	return n.quorum.WaitReady(ctx)
+}
+
 // newClusterID is a random id as Kafka writes them: 22 characters of URL-safe base64.
 func newClusterID() string {
 	var b [16]byte
@@ -65,17 +74,17 @@ func newClusterID() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// register makes this incarnation known, fenced, and brings the partitions to the image that has it.
-func (n *Node) register(ctx context.Context) error {
-	a := newApplier(n.cfg.NodeID(), n.quorum, n.replicas, n.settings)
-	n.applier = a
-	n.quorum.Subscribe(a.changed)
-	n.jobs.Go(func() { a.run(n.stop) })
+func (n *Node) newController() *controller.Controller {
 	var s [32]byte
 	rand.Read(s[:])
-	n.control = controller.New(controller.Options{
-		Proposer: proposer{n.quorum, a}, Static: n.cfg, Rand: mathrand.New(mathrand.NewChaCha8(s)), Logger: n.loggers.room("controller"),
+	return controller.New(controller.Options{
+		Proposer: proposer{n.quorum, n.applier}, Static: n.cfg, Rand: mathrand.New(mathrand.NewChaCha8(s)), Node: n.cfg.NodeID(),
+		Logger: n.loggers.room("controller"),
 	})
+}
+
+// register makes this incarnation known, fenced, and brings the partitions to the image that has it.
+func (n *Node) register(ctx context.Context) error {
 	reg := controller.Registration{
 		ID: n.cfg.NodeID(), ClusterID: n.quorum.Image().ClusterID(), Listeners: n.advertised(), Rack: n.cfg.String("broker.rack"),
 	}
@@ -83,11 +92,19 @@ func (n *Node) register(ctx context.Context) error {
 	for _, d := range n.dirs {
 		reg.Directories = append(reg.Directories, d.id)
 	}
+	n.applier.start()
+	n.jobs.Go(func() { n.applier.run(n.stop) })
+	if n.cluster != nil {
+		n.cluster.registration = reg
+		if err := n.cluster.register(ctx); err != nil {
+			return fmt.Errorf("registering this broker: %w", err)
+		}
+		return nil
+	}
 	epoch, err := n.control.RegisterBroker(ctx, reg)
 	if err != nil {
 		return fmt.Errorf("registering this broker: %w", err)
 	}
-	n.epoch = epoch
 	n.quorum.SetBrokerEpoch(epoch)
 	for _, d := range n.dirs {
 		d.SetBrokerEpoch(epoch)
@@ -95,46 +112,56 @@ func (n *Node) register(ctx context.Context) error {
 	return nil
 }
 
-// advertised are the addresses that clients are told; a port of 0 becomes the one that the listener got.
+// advertised are the addresses that the cluster knows this broker by: those of clients and that of brokers.
 func (n *Node) advertised() []metadata.Endpoint {
-	ports := map[string]int{}
-	for _, b := range n.bound {
-		if addr, ok := b.net.Addr().(*net.TCPAddr); ok {
-			ports[b.Name] = addr.Port
-		}
-	}
 	var out []metadata.Endpoint
 	for _, l := range n.cfg.Advertised() {
-		if !n.forClients(l.Name) {
-			continue
+		if n.cfg.ForClients(l.Name) {
+			out = append(out, n.told(l))
 		}
-		port := l.Port
-		if port == 0 {
-			port = ports[l.Name]
-		}
-		out = append(out, metadata.Endpoint{Name: l.Name, Host: l.Host, Port: uint16(port)})
+	}
+	if n.cluster != nil {
+		_, l := n.cfg.Internal()
+		out = append(out, n.told(l))
 	}
 	return out
 }
 
-// serve begins to accept.
-func (n *Node) serve(context.Context) error {
-	n.api = api.New(api.Options{
-		NodeID: n.cfg.NodeID(), Images: n.quorum, Replicas: api.FromISR(n.replicas), Controller: n.control, Dirs: n, Settings: n.settings,
-		Loggers: n.loggers, Now: n.o.Now, Logger: n.loggers.room("api"),
-	})
-	s, err := server.New(n.serverOptions())
-	if err != nil {
-		return err
+// newServer makes what answers requests. It does not listen yet.
+func (n *Node) newServer() (err error) {
+	o := api.Options{
+		NodeID: n.cfg.NodeID(), Images: n.quorum, Replicas: api.FromISR(n.replicas), Controller: router{n.control, n.cluster}, Dirs: n,
+		Settings: n.settings, Loggers: n.loggers, Now: n.o.Now, Logger: n.loggers.room("api"),
 	}
-	n.server = s
+	if n.cluster != nil {
+		o.Cluster, o.Quorum = n.cluster, member{n.quorum, n.o.Now}
+	}
+	n.api = api.New(o)
+	n.server, err = server.New(n.serverOptions())
+	return err
+}
+
+// serve begins to accept clients.
+func (n *Node) serve(context.Context) error {
 	for _, b := range n.bound {
-		if _, err := s.Start(server.Listen{Name: b.Name, Addr: b.net.Addr().String()}); err != nil {
+		if !n.cfg.ForClients(b.Name) {
+			continue
+		}
+		if err := n.accept(b.Name); err != nil {
 			return err
 		}
 	}
 	n.jobs.Go(n.tick)
+	if n.cluster != nil {
+		n.jobs.Go(n.cluster.report)
+	}
 	return nil
+}
+
+// accept begins to accept from one listener.
+func (n *Node) accept(name string) error {
+	_, err := n.server.Start(server.Listen{Name: name, Addr: n.listener(name).Addr().String(), Internal: name == n.internalName()})
+	return err
 }
 
 func (n *Node) serverOptions() server.Options {
