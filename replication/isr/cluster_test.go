@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,8 +27,8 @@ import (
 // acknowledged one at its offset.
 type troupe struct {
 	t      *testing.T
-	limits Limits
-	topic  config.Topic
+	limits atomic.Pointer[Limits]
+	topic  atomic.Pointer[config.Topic]
 
 	mu    sync.Mutex
 	img   *metadata.Image
@@ -47,7 +48,7 @@ type player struct {
 	replicas *Replicas
 	epoch    int64
 	apply    sync.Mutex
-	down     bool
+	up       atomic.Pointer[Replicas] // nil while it is down
 	runs     byte
 }
 
@@ -58,19 +59,36 @@ func newTroupe(t *testing.T, n int) *troupe {
 	t.Helper()
 	c := &troupe{
 		t: t, img: metadata.New(), cut: map[[2]int32]bool{}, nodes: map[int32]*player{}, acked: map[record.Offset]string{},
-		limits: DefaultLimits(), topic: config.Layers{Static: config.Default(), Replicas: n, Brokers: n}.Effective(),
 	}
-	c.topic.MinInsyncReplicas = min(2, n)
+	limits, topic := DefaultLimits(), config.Layers{Static: config.Default(), Replicas: n, Brokers: n}.Effective()
+	c.limits.Store(&limits)
+	c.topic.Store(&topic)
+	c.configure(func(o *config.Topic) { o.MinInsyncReplicas = min(2, n) })
 	c.record(metadata.ClusterStarted{ClusterID: "AAAAAAAAAAAAAAAAAAAAAA"})
 	var all []int32
 	for id := int32(1); id <= int32(n); id++ {
-		c.nodes[id] = &player{id: id, fs: vfs.NewCrash(), down: true}
+		c.nodes[id] = &player{id: id, fs: vfs.NewCrash()}
 		all = append(all, id)
+	}
+	for _, id := range all {
 		c.start(id)
 	}
 	c.record(metadata.TopicCreated{Name: partitionName, ID: topicID, Partitions: []metadata.Partition{{Replicas: all, ISR: all, Leader: 1}}})
 	t.Cleanup(c.end)
 	return c
+}
+
+// configure changes the topic's settings, from the next image on, and tune the brokers' limits.
+func (c *troupe) configure(f func(*config.Topic)) {
+	o := *c.topic.Load()
+	f(&o)
+	c.topic.Store(&o)
+}
+
+func (c *troupe) tune(f func(*Limits)) {
+	o := *c.limits.Load()
+	f(&o)
+	c.limits.Store(&o)
 }
 
 // record applies one record everywhere.
@@ -111,8 +129,8 @@ func (c *troupe) image() *metadata.Image {
 func (c *troupe) deliver(n *player) {
 	n.apply.Lock()
 	defer n.apply.Unlock()
-	if !n.down {
-		n.replicas.ApplyAll(c.image())
+	if r := n.up.Load(); r != nil {
+		r.ApplyAll(c.image())
 	}
 }
 
@@ -131,8 +149,8 @@ func (c *troupe) start(id int32) {
 	}
 	n.replicas = New(Options{
 		BrokerID: id, Dirs: []*log.Dir{n.dir}, Codecs: codecs, Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("node", id),
-		Settings: func(*metadata.Image, *metadata.Topic) config.Topic { return c.topic },
-		Changer:  changer{c, id}, Cluster: transport{c, id}, Limits: func() Limits { return c.limits },
+		Settings: func(*metadata.Image, *metadata.Topic) config.Topic { return *c.topic.Load() },
+		Changer:  changer{c, id}, Cluster: transport{c, id}, Limits: func() Limits { return *c.limits.Load() },
 	})
 	n.replicas.Recover(c.image())
 	n.runs++
@@ -140,7 +158,7 @@ func (c *troupe) start(id int32) {
 	b, _ := c.image().Broker(id)
 	n.epoch = b.Epoch
 	n.replicas.SetBrokerEpoch(n.epoch)
-	n.down = false
+	n.up.Store(n.replicas)
 	c.record(metadata.BrokerFenced{ID: id, Epoch: n.epoch})
 	c.elect()
 }
@@ -155,7 +173,7 @@ func (c *troupe) stop(id int32, power *vfs.Policy) {
 func (c *troupe) halt(id int32, power *vfs.Policy) {
 	n := c.nodes[id]
 	n.apply.Lock()
-	n.down = true
+	n.up.Store(nil)
 	n.apply.Unlock()
 	old := n.fs
 	if power != nil {
@@ -244,16 +262,16 @@ type transport struct {
 }
 
 func (x transport) Fetch(leader int32, r *RemoteFetch, done func(*RemoteFetched, error)) {
-	to := x.c.nodes[leader]
+	to := x.c.nodes[leader].up.Load()
 	x.c.mu.Lock()
-	cut := x.c.cut[[2]int32{x.from, leader}] || to.down
+	cut := x.c.cut[[2]int32{x.from, leader}]
 	x.c.mu.Unlock()
-	if cut {
+	if cut || to == nil {
 		go done(nil, errors.New("no connection"))
 		return
 	}
 	awake := make(chan struct{})
-	poll, ready, err := to.replicas.ReplicaFetch(r, func() { close(awake) })
+	poll, ready, err := to.ReplicaFetch(r, func() { close(awake) })
 	if err != nil {
 		go done(&RemoteFetched{Err: err}, nil)
 		return
@@ -290,6 +308,20 @@ func (x transport) answer(poll *ReplicaPoll, done func(*RemoteFetched, error)) {
 		out.Partitions = append(out.Partitions, r)
 	}
 	done(out, nil)
+}
+
+// sever cuts fetches from a broker to another, or lets them through again.
+func (c *troupe) sever(from, to int32, cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cut[[2]int32{from, to}] = cut
+}
+
+// isolate cuts everybody's fetches from a broker.
+func (c *troupe) isolate(id int32, cut bool) {
+	for from := range c.nodes {
+		c.sever(from, id, cut)
+	}
 }
 
 func (c *troupe) partition(id int32) *Partition {
@@ -356,7 +388,7 @@ func (c *troupe) eventually(what string, ok func() bool) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	for id, n := range c.nodes {
-		if !n.down {
+		if n.up.Load() != nil {
 			e, _ := c.partition(id).Ends()
 			c.t.Logf("node %d: %+v %v", id, e, c.partition(id).gone())
 		}
@@ -375,7 +407,7 @@ func (c *troupe) allInSync() {
 		want, _ := c.partition(lead).Ends()
 		live := 0
 		for id, n := range c.nodes {
-			if n.down {
+			if n.up.Load() == nil {
 				continue
 			}
 			live++
@@ -435,7 +467,7 @@ func (c *troupe) verify() {
 		}
 	}
 	for id, n := range c.nodes {
-		if n.down || id == lead {
+		if n.up.Load() == nil || id == lead {
 			continue
 		}
 		if got := c.values(id); !maps.Equal(got, want) {
@@ -446,9 +478,9 @@ func (c *troupe) verify() {
 
 func (c *troupe) end() {
 	for _, n := range c.nodes {
-		if !n.down {
+		if n.up.Load() != nil {
 			n.apply.Lock()
-			n.down = true
+			n.up.Store(nil)
 			n.apply.Unlock()
 			n.replicas.Close()
 			n.dir.Close()

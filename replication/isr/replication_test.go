@@ -3,9 +3,16 @@ package isr
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/record"
+	"github.com/keeplog/keeplog/vfs"
 )
 
 // onStage runs a test with n brokers in virtual time and compares the replicas at its end.
@@ -28,7 +35,7 @@ func TestAcksAllWaitsForTheInSyncSet(t *testing.T) {
 			c.must(-1, fmt.Sprint("v", i))
 		}
 		c.allInSync()
-		c.cut[[2]int32{3, 1}] = true
+		c.sever(3, 1, true)
 		if r := c.produce(-1, "late"); !errors.Is(r.Err, ErrTimedOut) {
 			t.Errorf("with a replica that does not fetch: %v, want a timeout", r.Err)
 		}
@@ -37,7 +44,7 @@ func TestAcksAllWaitsForTheInSyncSet(t *testing.T) {
 		}
 		c.eventually("node 3 leaves the in-sync set", func() bool { return len(c.inSync()) == 2 })
 		c.must(-1, "two")
-		c.cut[[2]int32{3, 1}] = false
+		c.sever(3, 1, false)
 	})
 }
 
@@ -60,23 +67,440 @@ func TestLeaderKilledAndBack(t *testing.T) {
 	})
 }
 
-// Catalogue 26: what only the old leader has is cut off, by epochs, when it comes back.
-func TestUnreplicatedTailIsCut(t *testing.T) {
+// Contract: kill -9 and loss of power of all nodes at once lose nothing that was acknowledged.
+func TestAllLoseTheirPower(t *testing.T) {
+	for _, p := range []vfs.Policy{{Kind: vfs.KeepNone}, {Kind: vfs.KeepRandom}, {Kind: vfs.TearLastSized, N: 1}} {
+		onStage(t, 3, func(t *testing.T, c *troupe) {
+			for i := range 5 {
+				c.must(-1, fmt.Sprint("a", i))
+			}
+			c.produce(1, "perhaps")
+			for _, id := range []int32{1, 2, 3} {
+				c.halt(id, &p)
+			}
+			for _, id := range []int32{3, 2, 1} {
+				c.start(id)
+			}
+			c.eventually("a leader", func() bool { return c.leader() >= 0 })
+			c.allInSync()
+			for i := range 5 {
+				c.must(-1, fmt.Sprint("b", i))
+			}
+		})
+	}
+}
+
+// Catalogue 25, 26 (KIP-101, KIP-279): what only the old leader has is cut off by epochs, whatever its high watermark says,
+// also through two quick failovers; and nothing else is.
+func TestCatalogue26UnreplicatedTailIsCut(t *testing.T) {
 	onStage(t, 3, func(t *testing.T, c *troupe) {
 		c.must(-1, "kept")
 		c.allInSync()
-		c.cut[[2]int32{2, 1}], c.cut[[2]int32{3, 1}] = true, true
+		c.isolate(1, true)
 		time.Sleep(2 * time.Second) // what waits is answered
 		for i := range 5 {
 			c.must(1, fmt.Sprint("lost", i))
 		}
 		c.stop(1, nil)
-		clear(c.cut)
-		c.must(-1, "new")
+		c.isolate(1, false)
+		c.isolate(2, true)
+		c.must(1, "lost too")
+		c.stop(2, nil)
+		c.isolate(2, false)
+		if r := c.produce(-1, "refused"); !errors.Is(r.Err, ErrNotEnoughReplicas) {
+			t.Errorf("the last one of three, acks=all: %v", r.Err)
+		}
+		c.must(1, "kept as well")
 		c.start(1)
+		c.start(2)
 		c.allInSync()
-		if got := c.values(1); got[1] != "new" || len(got) != 2 {
+		c.must(-1, "new")
+		c.allInSync()
+		if got := c.values(1); len(got) != 3 || got[1] != "kept as well" || got[2] != "new" {
 			t.Errorf("the old leader has %v", got)
+		}
+	})
+}
+
+// Catalogue 25 (KIP-101): a follower that restarts knows an old watermark; it keeps what it has above it, and as the leader
+// still has it.
+func TestCatalogue25RestartCutsNothingByTheWatermark(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		c.configure(func(o *config.Topic) { o.MinInsyncReplicas = 1 })
+		for i := range 5 {
+			c.must(-1, fmt.Sprint("v", i))
+		}
+		c.allInSync()
+		c.isolate(1, true) // the follower does not learn of the watermark behind the next record
+		time.Sleep(time.Second)
+		c.isolate(1, false)
+		c.must(-1, "last")
+		c.halt(2, nil)
+		c.start(2) // so quickly that it keeps its place in the in-sync set
+		c.stop(1, nil)
+		if got := c.values(2); c.leader() != 2 || got[5] != "last" {
+			t.Errorf("the new leader has %v", got)
+		}
+		c.start(1)
+	})
+}
+
+// Catalogue 27 (KAFKA-7128) is in testdata/leader_isr.txt, 28 and 29 in testdata/follower.txt.
+
+// Catalogue 29 (KAFKA-12460): a leader that has lost committed records is not followed below the watermark, unless the image
+// tells of an unclean election.
+func TestCatalogue29NoCutBelowTheWatermark(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		c.configure(func(o *config.Topic) { o.MinInsyncReplicas = 1 })
+		for i := range 5 {
+			c.must(-1, fmt.Sprint("v", i))
+		}
+		c.allInSync()
+		c.stop(1, nil)
+		c.nodes[1].fs = vfs.NewCrash() // its disk was replaced, and the controller does not know
+		c.sever(1, 2, true)
+		c.start(1)
+		part, _ := c.image().Partition(topicID, 0)
+		one := int32(1)
+		c.record(metadata.PartitionChanged{TopicID: topicID, PartitionEpoch: part.PartitionEpoch, ISR: &[]int32{1}, Leader: &one})
+		c.must(1, "other")
+		c.eventually("node 2 refuses to follow", func() bool { return errors.Is(c.partition(2).gone(), ErrBelowWatermark) })
+		if got := c.values(2); len(got) != 5 {
+			t.Errorf("it has cut its log: %v", got)
+		}
+		clear(c.acked) // they are on node 2 alone; the test ends with its restart after an unclean election
+		c.halt(2, nil)
+		c.fence(2)
+		part, _ = c.image().Partition(topicID, 0)
+		yes := true
+		c.record(metadata.PartitionChanged{TopicID: topicID, PartitionEpoch: part.PartitionEpoch, NewLeaderEpoch: true, Unclean: &yes})
+		c.start(2)
+		c.allInSync()
+		if got := c.values(2); len(got) != 1 || got[0] != "other" {
+			t.Errorf("after an unclean election node 2 has %v", got)
+		}
+	})
+}
+
+// Catalogue 30 (KAFKA-13141): a fetch that must be truncated is no progress.
+func TestCatalogue30DivergingFetchIsNoProgress(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		c.must(-1, "a")
+		c.allInSync()
+		c.isolate(1, true)
+		time.Sleep(time.Second)
+		c.must(1, "b") // the watermark stays at 1
+		p, sent := c.partition(1), Sent{}
+		f := ReplicaFetch{
+			Replica: 2, BrokerEpoch: c.nodes[2].epoch, Offset: 2, Stable: 2, LogStart: 0, LastFetchedEpoch: 0, LeaderEpoch: 0, Sent: &sent,
+		}
+		f.Offset, f.Stable = 7, 7
+		if r := p.FetchReplica(f); r.DivergingEpoch != 0 || r.DivergingEnd != 2 || r.Span != nil {
+			t.Errorf("a fetch from 7 of a log that ends at 2: %+v", r)
+		}
+		if hw := p.HighWatermark(); hw != 1 {
+			t.Errorf("the high watermark is %d", hw)
+		}
+		c.isolate(1, false)
+	})
+}
+
+// Catalogue 40 (CVE-2018-1288), 32: only a replica, and only its newest incarnation, moves anything.
+func TestCatalogue40ForeignFetchesMoveNothing(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		c.must(-1, "a")
+		c.allInSync()
+		c.isolate(1, true)
+		time.Sleep(time.Second)
+		c.must(1, "b")
+		p := c.partition(1)
+		for name, x := range map[string]struct {
+			id    int32
+			epoch int64
+			role  record.Epoch
+			want  error
+		}{
+			"no replica":        {9, 1, 0, ErrNotReplica},
+			"the leader itself": {1, c.nodes[1].epoch, 0, ErrNotReplica},
+			"an older run":      {2, c.nodes[2].epoch - 1, 0, ErrStaleReplica},
+			"an older epoch":    {2, c.nodes[2].epoch, -7, nil},
+			"an epoch to come":  {2, c.nodes[2].epoch, 1, ErrUnknownLeaderEpoch},
+		} {
+			r := p.FetchReplica(ReplicaFetch{
+				Replica: x.id, BrokerEpoch: x.epoch, Offset: 1, Stable: 1, LogStart: 0, LastFetchedEpoch: 0, LeaderEpoch: x.role, Sent: &Sent{},
+			})
+			if !errors.Is(r.Err, x.want) {
+				t.Errorf("%s: %v, want %v", name, r.Err, x.want)
+			}
+			r.Span.Release()
+		}
+		if hw := p.HighWatermark(); hw != 1 {
+			t.Errorf("the high watermark is %d", hw)
+		}
+		c.isolate(1, false)
+	})
+}
+
+// Catalogue 37 (Redpanda#3003): a record that was written in an epoch that ended is not acknowledged by the next one, though
+// its offset is committed again.
+func TestCatalogue37AcksAreOfTheirEpoch(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		c.must(-1, "a")
+		c.allInSync()
+		c.isolate(1, true)
+		time.Sleep(time.Second)
+		got := make(chan ProduceResult, 1)
+		c.partition(1).Produce(request(-1, "never"), func(r ProduceResult) { got <- r })
+		part, _ := c.image().Partition(topicID, 0)
+		two := int32(2)
+		c.record(metadata.PartitionChanged{TopicID: topicID, PartitionEpoch: part.PartitionEpoch, Leader: &two})
+		if r := <-got; !errors.Is(r.Err, ErrNotLeader) {
+			t.Errorf("told %+v", r)
+		}
+		c.isolate(1, false)
+		if o := c.must(-1, "b"); o != 1 {
+			t.Errorf("the next record is at %d", o)
+		}
+	})
+}
+
+// Catalogue 36 (KIP-516): a topic of the same name with another id is another topic.
+func TestCatalogue36FetchesNameTheTopicByID(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		c.must(-1, "old")
+		c.allInSync()
+		r := c.nodes[1].replicas
+		poll, ready, err := r.ReplicaFetch(&RemoteFetch{
+			Replica: 2, BrokerEpoch: c.nodes[2].epoch, MaxBytes: 1 << 20,
+			Partitions: []RemotePartition{{PartitionRef: PartitionRef{Topic: metadata.TopicID{9}}, MaxBytes: 1 << 20, LastFetchedEpoch: -1}},
+		}, func() {})
+		if err != nil || !ready {
+			t.Fatalf("%v, %v", ready, err)
+		}
+		if a := poll.Answer(); len(a) != 1 || !errors.Is(a[0].Err, ErrUnknownPartition) || a[0].Span != nil {
+			t.Errorf("a topic that is not here: %+v", a)
+		}
+	})
+}
+
+// Decision 21: past its lease a leader takes nothing on its own word and tells no latest offset; acks=all goes on.
+func TestPastItsLease(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		c.must(-1, "a")
+		r, p := c.nodes[1].replicas, c.partition(1)
+		r.SetLease(time.Now().Add(2 * time.Second))
+		c.must(1, "b")
+		time.Sleep(2*time.Second + time.Millisecond)
+		for _, acks := range []int16{0, 1} {
+			if got := c.produce(acks, "c"); !errors.Is(got.Err, ErrNotLeader) {
+				t.Errorf("acks=%d: %v", acks, got.Err)
+			}
+		}
+		if _, err := p.ListOffset(Latest, -1); !errors.Is(err, ErrOffsetNotAvailable) {
+			t.Errorf("latest: %v", err)
+		}
+		f := p.Fetch(FetchRequest{LeaderEpoch: -1, LastFetchedEpoch: -1, MaxBytes: 1 << 20})
+		if f.Err != nil || f.Span.Len() == 0 || f.HighWatermark != -1 {
+			t.Errorf("reading below the watermark: %+v", f)
+		}
+		f.Span.Release()
+		c.must(-1, "d")
+		r.SetLease(time.Now().Add(time.Hour))
+		c.must(1, "e")
+	})
+}
+
+// A new leader answers no latest offset before its watermark has reached the start of its epoch.
+func TestLatestOfANewLeader(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		c.must(-1, "a")
+		c.allInSync()
+		c.isolate(1, true)
+		c.isolate(2, true)
+		c.isolate(3, true)
+		time.Sleep(time.Second)
+		c.must(1, "b")
+		c.isolate(1, false)
+		c.eventually("b is everywhere", func() bool {
+			e, _ := c.partition(2).Ends()
+			return e.StableEnd == 2
+		})
+		c.isolate(1, true)
+		c.stop(1, nil)
+		p := c.partition(c.leader())
+		if hw := p.HighWatermark(); hw == 2 {
+			t.Skip("the follower knew already")
+		}
+		if _, err := p.ListOffset(Latest, -1); !errors.Is(err, ErrOffsetNotAvailable) {
+			t.Errorf("latest of a new leader: %v", err)
+		}
+		if f := p.Fetch(FetchRequest{LeaderEpoch: -1, LastFetchedEpoch: -1}); f.HighWatermark != -1 || f.Err != nil {
+			t.Errorf("a fetch shows %+v", f)
+		}
+		c.isolate(2, false)
+		c.isolate(3, false)
+		c.eventually("the watermark arrives", func() bool { o, err := p.ListOffset(Latest, -1); return err == nil && o.Offset == 2 })
+		c.isolate(1, false)
+		c.start(1)
+	})
+}
+
+// DeleteRecords answers when the live replicas have moved their log start.
+func TestDeleteRecordsWaitsForTheReplicas(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		for i := range 5 {
+			c.must(-1, fmt.Sprint("v", i))
+		}
+		c.allInSync()
+		type result struct {
+			low record.Offset
+			err error
+		}
+		ask := func(offset record.Offset) result {
+			got := make(chan result, 1)
+			c.partition(1).DeleteRecords(offset, 3*time.Second, func(low record.Offset, err error) { got <- result{low, err} })
+			return <-got
+		}
+		if r := ask(3); r.err != nil || r.low != 3 {
+			t.Errorf("delete before 3: %+v", r)
+		}
+		for id := range c.nodes {
+			if s := c.partition(id).log.StartOffset(); s != 3 {
+				t.Errorf("node %d begins at %d", id, s)
+			}
+		}
+		c.sever(2, 1, true)
+		time.Sleep(time.Second)
+		if r := ask(4); !errors.Is(r.err, ErrTimedOut) {
+			t.Errorf("with a replica that does not fetch: %+v", r)
+		}
+		c.sever(2, 1, false)
+		c.acked = map[record.Offset]string{}
+	})
+}
+
+// A replica that was away while the leader deleted what it would fetch next begins at the leader's log start; so does one
+// that a reassignment adds.
+func TestReplicaBelowTheLeadersLogStart(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		for i := range 3 {
+			c.must(-1, fmt.Sprint("v", i))
+		}
+		c.allInSync()
+		c.stop(3, nil)
+		for i := range 5 {
+			c.must(-1, fmt.Sprint("w", i))
+		}
+		c.partition(1).DeleteRecords(6, time.Second, func(record.Offset, error) {})
+		c.start(3)
+		c.allInSync()
+		if e, _ := c.partition(3).Ends(); e.LogStart != 6 || e.LogEnd != 8 {
+			t.Errorf("node 3: %+v", e)
+		}
+		clear(c.acked)
+	})
+}
+
+// KIP-392: a follower answers consumers up to its own watermark, and the leader sends those of another rack there.
+func TestConsumersReadFromFollowers(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		c.tune(func(o *Limits) { o.RackAware = true })
+		c.must(-1, "a")
+		c.allInSync()
+		ask := func(id int32, offset record.Offset) FetchResult {
+			f := p392(c, id, offset)
+			f.Span.Release()
+			return f
+		}
+		if f := ask(2, 0); f.Err != nil || f.HighWatermark != 1 || f.Redirect {
+			t.Errorf("a follower: %+v", f)
+		}
+		if f := ask(2, 2); !errors.Is(f.Err, ErrOffsetNotAvailable) {
+			t.Errorf("above the follower's watermark: %+v", f)
+		}
+		if f := c.partition(2).Fetch(FetchRequest{LeaderEpoch: -1, LastFetchedEpoch: -1}); !errors.Is(f.Err, ErrNotLeader) {
+			t.Errorf("a client that knows of no followers: %v", f.Err)
+		}
+		if f := ask(1, 0); f.Redirect {
+			t.Errorf("nobody has a rack: %+v", f)
+		}
+		c.racks(map[int32]string{1: "r1", 2: "r2", 3: "r2"})
+		c.eventually("the leader sends consumers to their rack", func() bool { f := ask(1, 0); return f.Redirect && f.Preferred != 1 })
+		if n, now := c.partition(2).Pending(1, -1); n != 0 || now {
+			t.Errorf("waiting at a follower: %d, %v", n, now)
+		}
+	})
+}
+
+func p392(c *troupe, id int32, offset record.Offset) FetchResult {
+	return c.partition(id).Fetch(FetchRequest{
+		Offset: offset, LeaderEpoch: -1, LastFetchedEpoch: -1, MaxBytes: 1 << 20, AnyReplica: true, Rack: "r2",
+	})
+}
+
+// racks registers every broker again, in a rack.
+func (c *troupe) racks(of map[int32]string) {
+	for _, id := range slices.Sorted(func(yield func(int32) bool) {
+		for id := range of {
+			if !yield(id) {
+				return
+			}
+		}
+	}) {
+		n := c.nodes[id]
+		n.runs++
+		c.record(metadata.BrokerRegistered{ID: id, Incarnation: [16]byte{byte(id), n.runs}, Rack: of[id]})
+		b, _ := c.image().Broker(id)
+		n.epoch = b.Epoch
+		n.replicas.SetBrokerEpoch(n.epoch)
+		c.record(metadata.BrokerFenced{ID: id, Epoch: n.epoch})
+	}
+	c.allInSync()
+}
+
+// The throttle of a leader slows replicas down that are not in sync, and no others.
+func TestThrottledReplicaCatchesUpSlowly(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		c.configure(func(o *config.Topic) { o.LeaderThrottled = []string{"*"} })
+		c.tune(func(o *Limits) { o.LeaderRate, o.PartitionBytes = 2000, 200 })
+		c.stop(3, nil)
+		for i := range 100 {
+			c.must(-1, fmt.Sprint("v", i)) // some 70 bytes each
+		}
+		began := time.Now()
+		c.start(3)
+		c.allInSync()
+		if took := time.Since(began); took < 2*time.Second || took > 10*time.Second {
+			t.Errorf("7,000 bytes at 2,000 a second took %v", took)
+		}
+	})
+}
+
+// The answer to a change gets lost: the leader neither forgets the replica nor asks for two sets at once.
+func TestLostAnswerToAChange(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		c.must(-1, "a")
+		c.stop(3, nil)
+		c.mu.Lock()
+		c.mute = true
+		c.mu.Unlock()
+		c.start(3)
+		time.Sleep(2 * time.Second)
+		c.must(-1, "b")
+		c.mu.Lock()
+		c.mute = false
+		c.mu.Unlock()
+	})
+}
+
+// A fetch outside of the log is told where the log begins.
+func TestOutOfRangeTellsTheLogStart(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		r := c.partition(1).FetchReplica(ReplicaFetch{
+			Replica: 2, BrokerEpoch: c.nodes[2].epoch, Offset: 5, Stable: 5, LogStart: 0, LastFetchedEpoch: -1, LeaderEpoch: 0, Sent: &Sent{},
+		})
+		if !errors.Is(r.Err, log.ErrOffsetOutOfRange) || r.LogStart != 0 {
+			t.Errorf("a fetch behind the end: %+v", r)
 		}
 	})
 }
