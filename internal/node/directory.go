@@ -27,11 +27,10 @@ type directory struct {
 
 // openDirs opens every directory of log.dirs and checks that they belong to this node and to one cluster.
 func (n *Node) openDirs(context.Context) error {
-	cluster, named := "", ""
+	if err := n.survey(); err != nil {
+		return err
+	}
 	for _, where := range n.cfg.LogDirs() {
-		if err := checkFresh(n.o.FS, where); err != nil {
-			return fmt.Errorf("data directory %s: %w", where, err)
-		}
 		d, err := log.OpenDir(n.dirOptions(where))
 		if err != nil {
 			return fmt.Errorf("data directory %s: %w", where, err)
@@ -41,15 +40,8 @@ func (n *Node) openDirs(context.Context) error {
 		if err := dir.identify(n.cfg.NodeID()); err != nil {
 			return fmt.Errorf("data directory %s: %w", where, err)
 		}
-		switch {
-		case dir.known == "":
-		case cluster == "":
-			cluster, named = dir.known, where
-		case cluster != dir.known:
-			return fmt.Errorf("data directory %s belongs to cluster %s, but %s to cluster %s", where, dir.known, named, cluster)
-		}
 	}
-	return nil
+	return n.checkTwice()
 }
 
 // ErrStrange says that a directory without meta.properties holds what no broker puts there.

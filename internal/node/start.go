@@ -49,6 +49,9 @@ func (n *Node) openQuorum(ctx context.Context) error {
 	if err := n.waitQuorum(ctx); err != nil {
 		return fmt.Errorf("metadata log: %w", err)
 	}
+	if err := n.checkAway(q.Image()); err != nil {
+		return err
+	}
 	for _, d := range n.dirs {
 		if err := d.claim(q.Image().ClusterID()); err != nil {
 			return fmt.Errorf("data directory %s: meta.properties: %w", d.path, err)
