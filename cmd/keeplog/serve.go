@@ -31,6 +31,7 @@ type serveFlags struct {
 	dataDir   string
 	listen    []string
 	advertise []string
+	join      []string
 	check     bool
 }
 
@@ -46,6 +47,7 @@ func newServeCommand(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "data `DIR` (log.dirs), ./keeplog-data unless set")
 	cmd.Flags().StringArrayVar(&f.listen, "listen", nil, "`HOST:PORT` or NAME://HOST:PORT to listen on (repeatable), 127.0.0.1:9092 unless set")
 	cmd.Flags().StringArrayVar(&f.advertise, "advertise", nil, "`HOST:PORT` or NAME://HOST:PORT that clients are told (repeatable)")
+	cmd.Flags().StringSliceVar(&f.join, "join", nil, "`HOST:PORT` of a member of a running cluster to join: its CONTROLLER listener (repeatable)")
 	cmd.Flags().BoolVar(&f.check, "check", false, "check the configuration and exit")
 	a.outputFlags(cmd)
 	return cmd
@@ -62,6 +64,9 @@ func (f serveFlags) named() []config.Flag {
 	}
 	if len(f.advertise) > 0 {
 		out = append(out, config.Flag{Name: "--advertise", Key: "advertised.listeners", Value: listenerList(f.advertise)})
+	}
+	if len(f.join) > 0 {
+		out = append(out, config.Flag{Name: "--join", Key: "keeplog.join", Value: strings.Join(f.join, ",")})
 	}
 	return out
 }
@@ -104,11 +109,19 @@ func (a *app) serve(ctx context.Context, f serveFlags) error {
 		return a.startError(cfg, err)
 	}
 	a.ready(cfg, n, time.Since(started))
-	<-ctx.Done()
+	var refused error
+	select {
+	case <-ctx.Done():
+	case <-n.Refused():
+		refused = n.Err()
+	}
 	stopped, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.Duration("keeplog.shutdown.timeout.ms"))
 	defer cancel()
 	if err := n.Close(stopped); err != nil {
 		return failf("clean stop: %v", err)
+	}
+	if refused != nil {
+		return a.startError(cfg, refused)
 	}
 	a.words("stopped")
 	return nil

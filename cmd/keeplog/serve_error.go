@@ -37,9 +37,8 @@ func (a *app) startError(cfg *config.Broker, err error) error {
 	case errors.Is(err, node.ErrStrange):
 		e.why = "a data directory is the broker's alone: in others' it would rename and remove what looks like its own"
 		e.try = "keeplog serve --data-dir " + shellWord(filepath.Join(cfg.LogDirs()[0], "keeplog-data"))
-	case errors.Is(err, node.ErrCluster):
-		e.why = "this version runs one node by itself"
-		e.try = "leave controller.quorum.voters out, or name only this node in it"
+	case errors.Is(err, quorum.ErrVoters), errors.Is(err, quorum.ErrRemoved), errors.Is(err, quorum.ErrAlone):
+		e.why = "the members of a cluster must agree on who they are"
 	case errors.Is(err, quorum.ErrMissing) && isKafkas(cfg.LogDirs()[0]):
 		e.exit, e.why = exitFailed, "this is a data directory of Apache Kafka, whose metadata keeplog does not take over"
 		e.try = "keeplog dump " + dir + " shows what is in it; to serve: keeplog serve --data-dir DIR"
