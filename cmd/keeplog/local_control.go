@@ -245,6 +245,7 @@ func (c *localCluster) kill(nodes []*localNode, sig syscall.Signal) error {
 			}
 			c.app.say("killed node %d (process %d); to start it: %s", n.ID, pid, c.hint("start", fmt.Sprint(n.ID)))
 		case syscall.SIGSTOP:
+			waitUntil(2*time.Second, func() bool { state, ok := c.running(n); return !ok || state.paused() })
 			c.app.say("paused node %d (process %d); to let it go on: %s", n.ID, pid, c.hint("kill", fmt.Sprint(n.ID), "--signal", "CONT"))
 		default:
 			c.app.say("sent the signal to node %d (process %d)", n.ID, pid)

@@ -31,22 +31,33 @@ func readProcess(pid int) (id processID, state processState, ok bool) {
 	if err != nil {
 		return id, 0, false
 	}
-	start, state, ok := parseStat(raw)
-	return processID{Pid: pid, Start: start, Boot: bootID()}, state, ok && state != 'Z' && state != 'X'
+	s, ok := parseStat(raw)
+	return processID{Pid: pid, Start: s.start, Boot: bootID()}, s.state, ok && !s.ended()
 }
 
-// parseStat reads state and start time of a /proc/PID/stat. The name in it may hold blanks and parentheses.
-func parseStat(raw []byte) (start uint64, state processState, ok bool) {
+// processStat is what is read of a /proc/PID/stat.
+type processStat struct {
+	state   processState
+	threads int
+	start   uint64
+}
+
+// ended says that the process is no more. While some of its threads still end, its files and ports are still taken.
+func (s processStat) ended() bool { return s.state == 'X' || s.state == 'Z' && s.threads <= 1 }
+
+// parseStat reads a /proc/PID/stat. The name in it may hold blanks and parentheses.
+func parseStat(raw []byte) (s processStat, ok bool) {
 	at := bytes.LastIndexByte(raw, ')')
 	if at < 0 {
-		return 0, 0, false
+		return s, false
 	}
 	fields := strings.Fields(string(raw[at+1:]))
 	if len(fields) < 20 || len(fields[0]) != 1 {
-		return 0, 0, false
+		return s, false
 	}
 	start, err := strconv.ParseUint(fields[19], 10, 64)
-	return start, processState(fields[0][0]), err == nil
+	threads, terr := strconv.Atoi(fields[17])
+	return processStat{processState(fields[0][0]), threads, start}, err == nil && terr == nil
 }
 
 func bootID() string {
@@ -76,6 +87,9 @@ func (c *localCluster) running(n *localNode) (processState, bool) {
 		return 0, false
 	}
 	words := commandOf(n.Process.Pid)
+	if state == 'Z' {
+		return state, true // its memory is gone, and with it the command line; pid and start are the same
+	}
 	return state, slices.Contains(words, "serve") && slices.Contains(words, c.propertiesFile(n))
 }
 
