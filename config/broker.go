@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,16 +120,21 @@ func (b *Broker) NodeID() int32 { return int32(b.Int("node.id")) }
 
 // LogDirs are the data directories, at least one. The slice is the caller's.
 func (b *Broker) LogDirs() []string {
+	dirs := b.List("log.dirs")
 	if !b.IsSet("log.dirs") && b.IsSet("log.dir") {
-		return b.List("log.dir")
+		dirs = b.List("log.dir")
 	}
-	return b.List("log.dirs")
+	clean := make([]string, len(dirs))
+	for i, d := range dirs {
+		clean[i] = filepath.Clean(d)
+	}
+	return clean
 }
 
 // MetadataDir is the directory of the metadata log.
 func (b *Broker) MetadataDir() string {
 	if d := b.String("metadata.log.dir"); d != "" {
-		return d
+		return filepath.Clean(d)
 	}
 	return b.LogDirs()[0]
 }

@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/keeplog/keeplog/vfs"
 )
 
 // Names of the files that say what a directory is.
@@ -197,4 +201,18 @@ func isRetired(name string) (suffix string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// ReadMeta reads the meta.properties of a directory that is not open, and changes nothing. ok is false where there is none.
+// Errors: ErrBadFile, ErrNewerVersion, and those of the file system.
+func ReadMeta(fsys vfs.FS, dir string) (m Meta, ok bool, err error) {
+	b, err := readFile(fsys, filepath.Join(dir, MetaFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return m, false, nil
+	case err != nil:
+		return m, false, err
+	}
+	m, err = DecodeMeta(b)
+	return m, err == nil, err
 }

@@ -34,6 +34,8 @@ func (a *app) startError(cfg *config.Broker, err error) error {
 		if e.try == "" {
 			e.try = "start the node that it names, or give this one a directory of its own: keeplog serve --data-dir DIR"
 		}
+	case errors.Is(err, node.ErrDirectories):
+		e.why = "starting without it would give offsets out again that were given out before"
 	case errors.Is(err, node.ErrStrange):
 		e.why = "a data directory is the broker's alone: in others' it would rename and remove what looks like its own"
 		e.try = "keeplog serve --data-dir " + shellWord(filepath.Join(cfg.LogDirs()[0], "keeplog-data"))

@@ -25,7 +25,7 @@ func (n *Node) survey() error {
 		if err := checkFresh(n.o.FS, where); err != nil {
 			return fmt.Errorf("data directory %s: %w", where, err)
 		}
-		meta, ok, err := readMeta(n.o.FS, where)
+		meta, ok, err := log.ReadMeta(n.o.FS, where)
 		switch {
 		case err != nil:
 			return fmt.Errorf("data directory %s: %s: %w", where, log.MetaFile, err)
@@ -49,19 +49,6 @@ func (n *Node) survey() error {
 func exists(fsys vfs.FS, name string) bool {
 	_, err := fsys.Stat(name)
 	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// readMeta reads meta.properties without opening the directory; ok is false where there is none.
-func readMeta(fsys vfs.FS, dir string) (meta log.Meta, ok bool, err error) {
-	b, err := vfs.ReadFile(fsys, filepath.Join(dir, log.MetaFile))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return meta, false, nil
-	case err != nil:
-		return meta, false, err
-	}
-	meta, err = log.DecodeMeta(b)
-	return meta, err == nil, err
 }
 
 // checkTwice refuses two directories that hold the same partition: one of them is a copy, or was away while the other began.
