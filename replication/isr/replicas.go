@@ -1,6 +1,8 @@
 package isr
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -75,7 +77,7 @@ func New(o Options) *Replicas {
 	}
 	r := &Replicas{
 		born: time.Now(), opts: o, topics: map[metadata.TopicID][]*Partition{}, counts: map[*log.Dir]int{}, fetchers: map[metadata.BrokerID]*fetcher{},
-		sessions: map[metadata.BrokerID]*replicaSession{},
+		sessions: map[metadata.BrokerID]*replicaSession{}, lastSession: randomID(),
 		wake:     make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	r.done.Go(r.expireLoop)
@@ -83,6 +85,13 @@ func New(o Options) *Replicas {
 		r.done.Go(r.tickLoop)
 	}
 	return r
+}
+
+// randomID is where the session ids of this process begin: one of an earlier process is not taken for another.
+func randomID() int32 {
+	var b [4]byte
+	rand.Read(b[:])
+	return int32(binary.BigEndian.Uint32(b[:]) >> 2)
 }
 
 // Partition finds a partition of a topic id.
@@ -155,13 +164,43 @@ func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
 	for _, t := range there {
 		settings := r.opts.Settings(img, t)
 		for i := range t.Partitions {
-			if p, err := r.Partition(t.ID, int32(i)); err == nil {
-				if p.log != nil {
-					p.log.SetConfig(settings)
-				}
-				p.setRole(img, t.Partitions[i], settings)
+			p, err := r.Partition(t.ID, int32(i))
+			if err != nil {
+				continue
 			}
+			if !slices.Contains(t.Partitions[i].Replicas, r.opts.BrokerID) {
+				r.dropReplica(p)
+				continue
+			}
+			if p.log != nil {
+				p.log.SetConfig(settings)
+			}
+			p.setRole(img, t.Partitions[i], settings)
 		}
+	}
+}
+
+// dropReplica ends a partition that a reassignment has taken from this broker, and deletes its log.
+func (r *Replicas) dropReplica(p *Partition) {
+	r.mu.Lock()
+	r.topics[p.id.TopicID][p.id.Partition] = nil
+	if p.dir != nil {
+		r.counts[p.dir]--
+	}
+	r.mu.Unlock()
+	r.opts.Logger.Info("this broker is no replica of a partition any more", "event", "replica.removed", "topic", p.id.Topic, "partition", p.id.Partition)
+	r.end(p, ErrNotLeader)
+}
+
+// end ends a partition that is not listed any more, and deletes its log.
+func (r *Replicas) end(p *Partition, why error) {
+	p.shut(why)
+	if p.log == nil {
+		return
+	}
+	if err := p.dir.DeleteLog(p.log); err != nil {
+		r.opts.Logger.Error("cannot delete a partition", "event", "partition.delete.failed", "topic", p.id.Topic,
+			"partition", p.id.Partition, "error", err)
 	}
 }
 
@@ -180,14 +219,7 @@ func (r *Replicas) drop(id metadata.TopicID) {
 		if p == nil {
 			continue
 		}
-		p.shut(ErrUnknownPartition)
-		if p.log == nil {
-			continue
-		}
-		if err := p.dir.DeleteLog(p.log); err != nil {
-			r.opts.Logger.Error("cannot delete a partition", "event", "partition.delete.failed", "topic", p.id.Topic,
-				"partition", p.id.Partition, "error", err)
-		}
+		r.end(p, ErrUnknownPartition)
 	}
 }
 

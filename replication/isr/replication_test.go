@@ -504,3 +504,86 @@ func TestOutOfRangeTellsTheLogStart(t *testing.T) {
 		}
 	})
 }
+
+// Decision 9: two fetches of a session are under way; the second has the first answered at once, empty, and what was sent
+// before is not sent again although the follower does not have it yet.
+func TestTwoFetchesInFlight(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		c.must(-1, "a")
+		c.allInSync()
+		c.sever(2, 1, true)
+		time.Sleep(time.Second)
+		r := c.nodes[1].replicas
+		ask := func(session, epoch int32, offset, stable record.Offset, wake func()) (*ReplicaPoll, bool) {
+			f := &RemoteFetch{Replica: 2, BrokerEpoch: c.nodes[2].epoch, SessionID: session, SessionEpoch: epoch, MaxWait: time.Minute, MaxBytes: 1 << 20}
+			f.Partitions = []RemotePartition{{
+				PartitionRef: PartitionRef{Topic: topicID}, Offset: offset, Stable: stable, LastFetchedEpoch: 0, MaxBytes: 1 << 20,
+			}}
+			poll, ready, err := r.ReplicaFetch(f, wake)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return poll, ready
+		}
+		woken := func() { t.Error("a fetch that is answered at once was woken") }
+		one, ready := ask(0, 0, 1, 1, woken)
+		if a := one.Answer(); !ready || len(a) != 1 || a[0].Span != nil || a[0].HighWatermark != 1 {
+			t.Fatalf("a new session: %v %+v", ready, a)
+		}
+		first := 0
+		two, ready := ask(one.SessionID, 1, 1, 1, func() { first++ })
+		if ready || first != 0 {
+			t.Fatalf("nothing to tell: ready %v, woken %d times", ready, first)
+		}
+		c.partition(1).Produce(request(1, "b"), func(ProduceResult) {})
+		if first != 1 {
+			t.Fatalf("woken %d times by a batch that is not even flushed", first)
+		}
+		a := two.Answer()
+		if len(a) != 1 || a[0].Span.Len() == 0 {
+			t.Fatalf("the batch: %+v", a)
+		}
+		a[0].Span.Release()
+		synctest.Wait() // flushed here
+		second := 0
+		three, ready := ask(one.SessionID, 2, 1, 1, func() { second++ }) // does not have the batch yet
+		if ready {
+			t.Fatalf("the batch is sent twice: %+v", three.Answer())
+		}
+		told := 0
+		four, ready := ask(one.SessionID, 3, 2, 2, func() { told++ })
+		if second != 1 || len(three.Answer()) != 0 {
+			t.Errorf("the fetch before was woken %d times", second)
+		}
+		if a := four.Answer(); !ready && told != 1 || len(a) != 1 || a[0].HighWatermark != 2 || a[0].Span != nil {
+			t.Errorf("the acknowledgement: ready %v, woken %d times, %+v", ready, told, a)
+		}
+		if _, _, err := r.ReplicaFetch(&RemoteFetch{Replica: 2, BrokerEpoch: c.nodes[2].epoch, SessionID: one.SessionID, SessionEpoch: 3}, nil); !errors.Is(err, ErrSession) {
+			t.Errorf("an epoch of the session twice: %v", err)
+		}
+		c.sever(2, 1, false)
+	})
+}
+
+// A reassignment adds a replica, which copies everything and joins, and takes one away, which deletes its log.
+func TestReassignment(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		c.reassign([]int32{1, 2})
+		for i := range 5 {
+			c.must(-1, fmt.Sprint("v", i))
+		}
+		if _, err := c.nodes[3].replicas.Partition(topicID, 0); !errors.Is(err, ErrUnknownPartition) {
+			t.Errorf("node 3 holds a replica: %v", err)
+		}
+		c.reassign([]int32{1, 2, 3})
+	})
+}
+
+// reassign sets the replicas; those that go leave the in-sync set at once.
+func (c *troupe) reassign(to []int32) {
+	part, _ := c.image().Partition(topicID, 0)
+	stay := slices.DeleteFunc(slices.Clone(part.ISR), func(id int32) bool { return !slices.Contains(to, id) })
+	c.record(metadata.PartitionChanged{
+		TopicID: topicID, PartitionEpoch: part.PartitionEpoch, ISR: &stay, Assignment: &metadata.Assignment{Replicas: to}, NewLeaderEpoch: true,
+	})
+}
