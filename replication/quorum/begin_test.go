@@ -250,7 +250,7 @@ func TestForeignCluster(t *testing.T) {
 		stranger, member := other.nodes[2], c.nodes[1]
 		ctx := context.Background()
 		for _, kind := range []call{callRaft, callHello, callJoin} {
-			conn, err := stranger.q.peers.port.dialAt(ctx, memAddress(1), kind, identity{1, directory(1)}, 1)
+			conn, err := stranger.q.peers.port.dialAt(ctx, attempt{memAddress(1), kind, identity{1, directory(1)}, 1})
 			if !errors.Is(err, ErrForeign) {
 				t.Errorf("kind %d: %v", kind, err)
 			}

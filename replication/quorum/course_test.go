@@ -100,6 +100,7 @@ func TestWire(t *testing.T) {
 	h := said(2, 1, 2, 3).inCluster(3, 1, 2, 3).with(func(h *hello) {
 		h.internal, h.controller = metadata.Endpoint{Name: "R", Host: "h", Port: 65535, Protocol: 3}, metadata.Endpoint{Name: "C", Host: "g", Port: 1}
 		h.leading, h.term, h.applied, h.verify = true, 1<<40, 77, true
+		h.about, h.linked, h.link = 76, true, [32]byte{5, 31: 6}
 		h.members[1].Removed = true
 	})
 	got, err := readHello(h.append(nil))

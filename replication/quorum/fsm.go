@@ -27,6 +27,9 @@ type fsm struct {
 	order       sync.Mutex
 	subscribers []func(metadata.Delta, *metadata.Image)
 
+	// chain has the hashes of the newest images.
+	chain chain
+
 	// entries and bytes were applied since the last snapshot.
 	entries, bytes atomic.Uint64
 
@@ -63,17 +66,29 @@ func (f *fsm) Apply(l *raft.Log) any {
 	for _, kind := range out.Ignored {
 		f.log.Error("a record of an unknown kind was ignored: a newer version wrote it", "index", l.Index, "kind", uint64(kind))
 	}
-	if delta.Cluster {
-		if err := f.check(next); err != nil {
-			f.stuck = err
-			f.fail(err)
-			return reply{err: err}
-		}
+	err = f.compare(out.Checkpoints)
+	if err == nil && delta.Cluster {
+		err = f.check(next)
+	}
+	if err != nil {
+		f.stuck = err
+		f.fail(err)
+		return reply{err: err}
 	}
 	f.entries.Add(1)
 	f.bytes.Add(uint64(len(l.Data)))
 	f.publish(delta, next)
 	return reply{outcome: out}
+}
+
+// compare looks at the leader's checkpoints.
+func (f *fsm) compare(checkpoints []metadata.ChainCheckpoint) error {
+	for _, c := range checkpoints {
+		if err := f.chain.compare(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ApplyBatch applies entries that were committed together.
@@ -90,6 +105,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 func (f *fsm) publish(delta metadata.Delta, next *metadata.Image) {
 	f.order.Lock()
 	defer f.order.Unlock()
+	f.chain.add(next)
 	f.image.Store(next)
 	for _, s := range f.subscribers {
 		s(delta, next)

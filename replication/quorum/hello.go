@@ -28,6 +28,10 @@ type hello struct {
 	members []metadata.Member
 	// verify asks the receiver to make sure of its leadership before it answers.
 	verify bool
+	// about asks for the hash of the image at an index; link is that hash, if linked.
+	about  uint64
+	linked bool
+	link   [32]byte
 }
 
 // listedVoter is an entry of controller.quorum.voters.
@@ -60,7 +64,8 @@ func (h *hello) append(w []byte) []byte {
 		w = appendEndpoint(appendIdentity(w, identity{m.ID, m.Directory}), m.Controller)
 		w = appendFlag(appendFlag(w, m.Voter), m.Removed)
 	}
-	return appendFlag(w, h.verify)
+	w = binary.AppendUvarint(appendFlag(w, h.verify), h.about)
+	return append(appendFlag(w, h.linked), h.link[:]...)
 }
 
 func readHello(b []byte) (*hello, error) {
@@ -77,7 +82,8 @@ func readHello(b []byte) (*hello, error) {
 			ID: who.id, Directory: who.directory, Controller: f.endpoint(), Voter: f.flag(), Removed: f.flag(),
 		})
 	}
-	h.verify = f.flag()
+	h.verify, h.about, h.linked = f.flag(), f.uint(), f.flag()
+	copy(h.link[:], f.take(uint64(len(h.link))))
 	return h, f.end()
 }
 

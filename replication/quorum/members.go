@@ -391,7 +391,7 @@ func (s *peers) care(ctx context.Context, term uint64) error {
 			return err
 		}
 	}
-	return nil
+	return s.checkpoint(ctx, term)
 }
 
 // lead notes when this node became ready to lead.

@@ -35,21 +35,6 @@ func (n *memnet) cut(from, to string, cut bool) {
 	n.changed = make(chan struct{})
 }
 
-// reset closes all connections of a host, as when its machine is switched off and on.
-func (n *memnet) reset(host string) {
-	n.mu.Lock()
-	var gone []*memConn
-	for c := range n.open {
-		if c.from == host || c.to == host {
-			gone = append(gone, c)
-		}
-	}
-	n.mu.Unlock()
-	for _, c := range gone {
-		_ = c.Close()
-	}
-}
-
 // way says whether the way is cut, and what to wait for.
 func (n *memnet) way(from, to string) (cut bool, changed <-chan struct{}) {
 	n.mu.Lock()
@@ -152,12 +137,13 @@ type memConn struct {
 	queue  []byte
 	wake   chan struct{}
 	limit  time.Time
+	room   chan struct{}
 	closed chan struct{}
 	once   sync.Once
 }
 
 func newMemConn(n *memnet, c net.Conn, from, to string) *memConn {
-	m := &memConn{Conn: c, n: n, from: from, to: to, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	m := &memConn{Conn: c, n: n, from: from, to: to, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), closed: make(chan struct{})}
 	n.mu.Lock()
 	n.open[m] = true
 	n.mu.Unlock()
@@ -188,10 +174,16 @@ func (c *memConn) Write(p []byte) (int, error) {
 			}
 			return len(p), nil
 		}
-		if !limit.IsZero() && time.Now().After(limit) {
+		var late <-chan time.Time
+		if !limit.IsZero() {
+			late = time.After(time.Until(limit))
+		}
+		select {
+		case <-c.room:
+		case <-c.closed:
+		case <-late:
 			return 0, os.ErrDeadlineExceeded
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -203,6 +195,10 @@ func (c *memConn) pump() {
 		p := c.queue
 		c.queue = nil
 		c.mu.Unlock()
+		select {
+		case c.room <- struct{}{}:
+		default:
+		}
 		if len(p) == 0 {
 			select {
 			case <-c.wake:

@@ -29,7 +29,7 @@ func Open(o Options) (*Quorum, error) {
 	}
 	o.Timing = o.Timing.withDefaults(o.Listener == nil)
 	q := &Quorum{
-		o: o, notify: make(chan bool, 16), changed: make(chan struct{}), observed: make(chan raft.Observation, 16),
+		o: o, notify: make(chan bool, 16), news: news{changed: make(chan struct{}), observed: make(chan raft.Observation, 16)},
 		gone: make(chan struct{}), refusing: refusing{refused: make(chan struct{})},
 	}
 	q.ctx, q.cancel = context.WithCancel(context.Background())

@@ -27,6 +27,10 @@ type peers struct {
 	// hello. Both are the greeter's own.
 	said string
 	told metadata.BrokerID
+	// checked is the image up to which the members have compared their histories, lastCheck when; they are those of tend.
+	checked   uint64
+	lastCheck time.Time
+	seenImage *metadata.Image
 	// since is when this node became ready to lead.
 	sinceMu sync.Mutex
 	since   time.Time
@@ -89,6 +93,8 @@ func (s *peers) answer(ctx context.Context, kind call, h *hello) ([]byte, error)
 	}
 	own := s.self()
 	own.leading = own.leading && verified == nil
+	own.about = h.about
+	own.link, own.linked = s.q.fsm.chain.at(h.about)
 	return own.append(nil), nil
 }
 
@@ -104,14 +110,18 @@ func (s *peers) learn(h *hello) {
 	s.book.learn(h, img.Index())
 }
 
-// ask says hello to a member.
+// ask says hello to a member. With verify the leader makes sure that it leads before it answers.
 func (s *peers) ask(ctx context.Context, who identity, verify bool) (*hello, error) {
+	request := s.self()
+	request.verify = verify
+	return s.send(ctx, who, request)
+}
+
+func (s *peers) send(ctx context.Context, who identity, request *hello) (*hello, error) {
 	c, err := s.port.dial(ctx, callHello, who)
 	if err != nil {
 		return nil, err
 	}
-	request := s.self()
-	request.verify = verify
 	b, err := s.port.ask(ctx, c, request)
 	if err != nil {
 		return nil, err
@@ -129,7 +139,7 @@ func (s *peers) ask(ctx context.Context, who identity, verify bool) (*hello, err
 
 // askAt says hello to whoever is at an address.
 func (s *peers) askAt(ctx context.Context, address string) (*hello, error) {
-	c, err := s.port.dialAt(ctx, address, callHello, anyone, 1)
+	c, err := s.port.dialAt(ctx, attempt{address, callHello, anyone, 1})
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +320,7 @@ func (s *peers) join(ctx context.Context, c course) {
 func (s *peers) askToJoin(ctx context.Context, to identity, where string) (a joinAnswer, err error) {
 	c, err := s.port.dial(ctx, callJoin, to)
 	if errors.Is(err, errNoMember) && where != "" {
-		c, err = s.port.dialAt(ctx, where, callJoin, to, 1)
+		c, err = s.port.dialAt(ctx, attempt{where, callJoin, to, 1})
 	}
 	if err != nil {
 		return a, err

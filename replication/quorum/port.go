@@ -209,7 +209,7 @@ func (p *port) dial(ctx context.Context, kind call, to identity) (net.Conn, erro
 	}
 	var errs []error
 	for i, address := range all {
-		c, err := p.dialAt(ctx, address, kind, to, len(all)-i)
+		c, err := p.dialAt(ctx, attempt{address, kind, to, len(all) - i})
 		if err == nil {
 			p.book.reached(to.id, address)
 			return c, nil
@@ -223,25 +223,33 @@ func (p *port) dial(ctx context.Context, kind call, to identity) (net.Conn, erro
 	return nil, errors.Join(errs...)
 }
 
-// dialAt connects to an address; share says by how many the time that is left is divided.
-func (p *port) dialAt(ctx context.Context, address string, kind call, to identity, share int) (net.Conn, error) {
+// attempt is a connection to be made: where, what for, to whom. Share says by how many the time that is left is divided.
+type attempt struct {
+	address string
+	kind    call
+	to      identity
+	share   int
+}
+
+// dialAt connects to an address.
+func (p *port) dialAt(ctx context.Context, a attempt) (net.Conn, error) {
 	limit := handshake
 	if end, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(end)/time.Duration(share))
+		limit = min(limit, time.Until(end)/time.Duration(a.share))
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	raw, err := p.dialer(ctx, address)
+	raw, err := p.dialer(ctx, a.address)
 	if err != nil {
-		return nil, fmt.Errorf("quorum: %s: %w", address, err)
+		return nil, fmt.Errorf("quorum: %s: %w", a.address, err)
 	}
 	c, err := p.track(raw)
 	if err != nil {
 		return nil, err
 	}
 	_ = c.SetDeadline(time.Now().Add(limit))
-	if err := p.introduce(c, preamble{kind: kind, cluster: p.cluster(), from: p.self, to: to}); err != nil {
-		return nil, errors.Join(fmt.Errorf("quorum: %s: %w", address, err), c.Close())
+	if err := p.introduce(c, preamble{kind: a.kind, cluster: p.cluster(), from: p.self, to: a.to}); err != nil {
+		return nil, errors.Join(fmt.Errorf("quorum: %s: %w", a.address, err), c.Close())
 	}
 	return c, c.SetDeadline(time.Time{})
 }

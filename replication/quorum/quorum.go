@@ -44,6 +44,8 @@ var (
 	ErrNotProposed = errors.New("quorum: not proposed")
 	// ErrTooLarge: the records of one proposal do not fit in an entry.
 	ErrTooLarge = errors.New("quorum: proposal is too large")
+	// ErrAstray: this node's image is not what the others made of the same log.
+	ErrAstray = errors.New("quorum: this node's metadata has gone astray")
 	// ErrClosed: the quorum was closed or has failed.
 	ErrClosed = errors.New("quorum: closed")
 	// ErrLocked: another process uses the store.
@@ -111,6 +113,10 @@ type Timing struct {
 	SnapshotEvery   time.Duration
 	SnapshotEntries uint64
 	SnapshotBytes   uint64
+	// Trailing is how many entries stay in the log behind a snapshot for members that are behind; 0 is as many as fit in 64 MiB,
+	// at most 10,240. Checkpoint is how often the members compare their histories, when there is something new.
+	Trailing   uint64
+	Checkpoint time.Duration
 }
 
 func (t Timing) withDefaults(alone bool) Timing {
@@ -127,6 +133,7 @@ func (t Timing) withDefaults(alone bool) Timing {
 	def(&t.Lease, 50*time.Millisecond, time.Second/2)
 	def(&t.Commit, 20*time.Millisecond, 20*time.Millisecond)
 	def(&t.SnapshotEvery, 30*time.Second, 30*time.Second)
+	def(&t.Checkpoint, 10*time.Second, 10*time.Second)
 	if t.SnapshotEntries == 0 {
 		t.SnapshotEntries = 8192
 	}
@@ -149,10 +156,7 @@ type Quorum struct {
 	ready  atomic.Uint64
 	epoch  atomic.Int64
 	notify chan bool
-	// changed is closed and replaced when ready or the leader changes.
-	changedMu sync.Mutex
-	changed   chan struct{}
-	observed  chan raft.Observation
+	news
 	// peers are the others; nil for a node alone.
 	peers *peers
 	// named says that the store names this member.
@@ -166,6 +170,14 @@ type Quorum struct {
 	gone           chan struct{}
 	closed         atomic.Bool
 	failed         sync.Once
+}
+
+// news tells of changes of the leader.
+type news struct {
+	// changed is closed and replaced when ready or the leader changes.
+	changedMu sync.Mutex
+	changed   chan struct{}
+	observed  chan raft.Observation
 }
 
 // refusing is why this node can be no member.

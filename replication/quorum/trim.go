@@ -35,7 +35,9 @@ func (q *Quorum) snapshotLoop() {
 // snapshot takes one, and lets the log keep as many entries behind it as fit.
 func (q *Quorum) snapshot() error {
 	c := q.raft.ReloadableConfig()
-	c.TrailingLogs = trailing(q.fsm.entries.Load(), q.fsm.bytes.Load())
+	if c.TrailingLogs = q.o.Timing.Trailing; c.TrailingLogs == 0 {
+		c.TrailingLogs = trailing(q.fsm.entries.Load(), q.fsm.bytes.Load())
+	}
 	if err := q.raft.ReloadConfig(c); err != nil {
 		return err
 	}
