@@ -13,7 +13,8 @@ import (
 // Close stops cleanly: what was appended is flushed, files are trimmed, producer state, marks and checkpoints written, and
 // the clean-stop marker last. The marker says that every log can be trusted: it is left out after a failure, and where a
 // partition's directory that was found at the opening was neither opened nor taken out, since nobody has recovered it.
-// Nothing may be called any more.
+// Nothing may be called any more. It waits for the calls of the file system that are under way, however long the disk takes:
+// who cannot wait ends the process, which is a kill.
 func (d *Dir) Close() error { return d.shut(true) }
 
 // Abandon closes the directory without the mark of a clean stop, as a start that failed must.
@@ -87,6 +88,9 @@ func (d *Dir) closeLogs(logs []*Log) []error {
 func (l *Log) closeClean() error {
 	l.flushMu.Lock()
 	defer l.flushMu.Unlock()
+	if now, _ := l.dir.Log(l.id.Topic, l.id.Partition); now != l { // it was deleted meanwhile
+		return nil
+	}
 	err := l.flushLocked(flushData)
 	if err == nil && l.f.owed {
 		err = fmt.Errorf("%w: what belongs beside its batches is not written", ErrReserve)

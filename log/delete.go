@@ -26,6 +26,9 @@ func (d *Dir) DeleteLog(l *Log) error {
 	err := d.retire(Found{Identity: l.id, Path: l.path}, deleteSuffix, all(gone), delay)
 	d.mu.Lock()
 	delete(d.logs, l.key())
+	if err != nil { // nobody has closed it: no clean stop covers it
+		d.unseen[l.path] = l.key()
+	}
 	d.mu.Unlock()
 	return err
 }

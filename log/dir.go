@@ -46,6 +46,7 @@ type Settings struct {
 	WatermarkInterval      time.Duration // of replication-offset-checkpoint; default 5 s
 	OpenSegments           int           // sealed segments kept open; default 1,024
 	FlushConcurrency       int           // default 16
+	FlushPatience          time.Duration // how long a flush that hangs may hold up those of other logs; default 1 s
 	TruncateWait           time.Duration // how long a truncation waits for readers; default 10 s
 	Seed                   uint64        // of the jitter of segment.ms
 }
@@ -70,6 +71,7 @@ func (s *Settings) defaults() {
 	set(&s.CheckpointInterval, time.Minute)
 	set(&s.WatermarkInterval, 5*time.Second)
 	set(&s.TruncateWait, 10*time.Second)
+	set(&s.FlushPatience, time.Second)
 	if s.MarkBytes == 0 {
 		s.MarkBytes = 64 << 20
 	}
@@ -165,7 +167,7 @@ func OpenDir(o DirOptions) (*Dir, error) {
 		return nil, err
 	}
 	if d.committer == nil {
-		d.committer = newCoordinator(o.Settings.FlushConcurrency)
+		d.committer = newCoordinator(o.Settings.FlushConcurrency, o.Settings.FlushPatience)
 	}
 	return d, nil
 }

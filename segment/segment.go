@@ -203,33 +203,43 @@ func (s *Segment) open() error {
 		err = s.loadIndexes()
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil {
-		s.closeLocked()
-		s.releaseLocked()
+		closing := s.detach()
+		s.mu.Unlock()
+		s.closeFile(closing)
+		s.release()
 		return err
 	}
 	s.ready = true
+	s.mu.Unlock()
 	return nil
 }
 
 func (s *Segment) release() {
 	s.mu.Lock()
-	s.releaseLocked()
+	closing, drained := s.leave()
 	s.mu.Unlock()
+	s.drain(closing, drained)
 }
 
-func (s *Segment) releaseLocked() {
+// leave takes a reader out. What it returns is for drain, without the lock. The caller holds mu.
+func (s *Segment) leave() (closing vfs.File, drained chan struct{}) {
 	s.refs--
 	if s.refs < 0 {
 		panic("segment: released twice: " + s.name(LogExt))
 	}
 	if s.refs == 0 && s.dead {
-		s.closeLocked()
-		if s.drained != nil {
-			close(s.drained)
-			s.drained = nil
-		}
+		closing, drained = s.detach(), s.drained
+		s.drained = nil
+	}
+	return closing, drained
+}
+
+// drain closes the file after the last reader of a dead segment, and then tells who waits for that.
+func (s *Segment) drain(closing vfs.File, drained chan struct{}) {
+	s.closeFile(closing)
+	if drained != nil {
+		close(drained)
 	}
 }
 
@@ -238,38 +248,55 @@ func (s *Segment) closeIdle() bool {
 	if !s.mu.TryLock() {
 		return false
 	}
-	defer s.mu.Unlock()
 	if s.refs > 0 || s.active {
+		s.mu.Unlock()
 		return false
 	}
-	s.closeLocked()
+	closing := s.detach()
+	s.mu.Unlock()
+	s.closeFile(closing)
 	return true
 }
 
-func (s *Segment) closeLocked() {
-	if s.file == nil {
-		return
+// detach takes the file, to be closed without the lock, and the indexes out of a segment that nobody reads. The caller holds mu.
+func (s *Segment) detach() vfs.File {
+	closing := s.file
+	if closing == nil {
+		return nil
 	}
-	for what, err := range map[string]error{"log file": s.file.Close(), "offset index": s.offsets.Unload(), "time index": s.times.Unload()} {
-		if err != nil {
-			s.env.Logger.Warn("closing a segment", "segment", s.name(LogExt), "what", what, "err", err)
-		}
+	for what, err := range map[string]error{"offset index": s.offsets.Unload(), "time index": s.times.Unload()} {
+		s.closed(what, err)
 	}
 	s.file, s.ready = nil, false
+	return closing
+}
+
+// closeFile closes what detach returned: a system call that may hang.
+func (s *Segment) closeFile(f vfs.File) {
+	if f != nil {
+		s.closed("log file", f.Close())
+	}
+}
+
+func (s *Segment) closed(what string, err error) {
+	if err != nil {
+		s.env.Logger.Warn("closing a segment", "segment", s.name(LogExt), "what", what, "err", err)
+	}
 }
 
 // Retire lets no new reader in. The channel is closed once the last reader is out and the files are closed.
 func (s *Segment) Retire() <-chan struct{} {
 	done := make(chan struct{})
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.dead, s.active = true, false
 	s.env.forget(s)
 	if s.refs == 0 {
-		s.closeLocked()
-		close(done)
+		closing := s.detach()
+		s.mu.Unlock()
+		s.drain(closing, done)
 		return done
 	}
+	defer s.mu.Unlock()
 	if s.drained == nil {
 		s.drained = done
 	}

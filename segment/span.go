@@ -92,8 +92,9 @@ func (sp *Span) Release() {
 			s.spans = sp.nxt
 		}
 	}
-	s.releaseLocked()
+	closing, drained := s.leave()
 	s.mu.Unlock()
+	s.drain(closing, drained)
 	sp.seg, sp.prev, sp.nxt = nil, nil, nil
 }
 

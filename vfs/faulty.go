@@ -42,10 +42,24 @@ type Injection struct {
 	ops   uint64 // set of Op; 0: all
 	seen  atomic.Int64
 	hits  atomic.Int64
+	where atomic.Pointer[hitCall]
+}
+
+type hitCall struct {
+	op   Op
+	path string
 }
 
 // Hits is the number of calls that it hit, stalled ones included.
 func (i *Injection) Hits() int64 { return i.hits.Load() }
+
+// Where is the call that it hit first; ok is false where it hit none.
+func (i *Injection) Where() (op Op, path string, ok bool) {
+	if c := i.where.Load(); c != nil {
+		return c.op, c.path, true
+	}
+	return 0, "", false
+}
 
 // Seen is the number of calls that matched, hit or not.
 func (i *Injection) Seen() int64 { return i.seen.Load() }
@@ -151,6 +165,7 @@ func (f *FaultyFS) enter(op Op, names ...string) *Fault {
 		}
 		n, nth := i.seen.Add(1), max(1, i.fault.Nth)
 		if hit == nil && (n == nth || n > nth && i.fault.Sticky) {
+			i.where.CompareAndSwap(nil, &hitCall{op, names[0]})
 			i.hits.Add(1)
 			hit = &i.fault
 		}

@@ -174,6 +174,8 @@ func TestStall(t *testing.T) {
 		go func() { done <- f.SyncData() }()
 		synctest.Wait()
 		equal(t, "hit", inj.Hits(), 1)
+		op, path, ok := inj.Where()
+		equal(t, "where", fmt.Sprint(op, " ", path, " ", ok), "fdatasync "+f.Name()+" true")
 		write(t, f, "others go on", 0)
 		must(t, f.Sync())
 		select {

@@ -142,20 +142,24 @@ func (b *breaker) one(t testing.TB, j job, rng *rand.Rand) {
 	}
 }
 
-// broken does a job with a fault, and checks what is left.
-func (b *breaker) broken(t testing.TB, j job, fault vfs.Fault, name string, rng *rand.Rand) {
+// broken does a job with a fault, and checks what is left. It says whether the job came to the fault.
+func (b *breaker) broken(t testing.TB, j job, fault vfs.Fault, name string, rng *rand.Rand) bool {
 	b.points.Add(1)
 	w, run := j.make(t)
 	w.breakable()
 	injection := w.faulty.Inject(fault)
 	if err := guard(run); err != nil && !clean(err) {
 		b.fail(w, name, err)
-		return
+		return true
 	}
-	b.hits.Add(min(injection.Hits(), 1))
+	met := injection.Hits() > 0
+	if met {
+		b.hits.Add(1)
+	}
 	if err := guard(func() error { return w.afterBreak(rng.Uint64()) }); err != nil {
 		b.fail(w, name, err)
 	}
+	return met
 }
 
 // afterBreak checks what is left of a directory after a failure: what runs goes on, and a restart finds what was promised.
@@ -280,6 +284,79 @@ func (b *breaker) enough() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.failures) >= b.most
+}
+
+// TestErrorsOfShortWorkloads breaks every call of every workload of up to two operations in every way, in an order by seed:
+// all of them in a run of some minutes, a part of them in a short one.
+func TestErrorsOfShortWorkloads(t *testing.T) {
+	b := &breaker{seed: seedOf(t), budget: newBudget(1500 * time.Millisecond), kinds: map[string]bool{}, most: 8}
+	jobs := shortJobs(b.seed)
+	var wait sync.WaitGroup
+	var at, whole atomic.Int64
+	for range workers() {
+		wait.Go(func() {
+			for !b.budget.spent(int(b.points.Load())) && !b.enough() {
+				i := int(at.Add(1)) - 1
+				if i >= len(jobs) {
+					return
+				}
+				if b.each(t, jobs[i], rand.New(rand.NewPCG(b.seed, uint64(i)+3000))) {
+					whole.Add(1)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	for _, f := range b.failures {
+		t.Error(f)
+	}
+	t.Logf("%d broken calls, %d were met; all of %d workloads of %d", b.points.Load(), b.hits.Load(), whole.Load(), len(jobs))
+}
+
+// shortJobs are all workloads of one operation and of two, from each start.
+func shortJobs(seed uint64) []job {
+	var jobs []job
+	add := func(ops ...operation) {
+		names := make([]string, len(ops))
+		for i, o := range ops {
+			names[i] = o.String()
+		}
+		for from := fromNothing; from <= fromStopped; from++ {
+			jobs = append(jobs, job{fmt.Sprintf("from %d: %s", from, strings.Join(names, ", ")), func(t testing.TB) (*world, func() error) {
+				w := worldFrom(t, from)
+				w.rng = rand.New(rand.NewPCG(seed, 5))
+				return w, func() error { return tolerant(w, ops) }
+			}})
+		}
+	}
+	for first := range opCount {
+		add(first)
+		for second := range opCount {
+			add(first, second)
+		}
+	}
+	rand.New(rand.NewPCG(seed, 6)).Shuffle(len(jobs), func(i, j int) { jobs[i], jobs[j] = jobs[j], jobs[i] })
+	return jobs
+}
+
+// each breaks each call of a job in each way, and says whether it came to the end.
+func (b *breaker) each(t testing.TB, j job, rng *rand.Rand) bool {
+	if !strings.Contains(j.name, os.Getenv("KEEPLOG_WORKLOAD")) {
+		return false
+	}
+	for _, kind := range breakages {
+		fault := kind.fault
+		for n := int64(1); ; n++ {
+			if b.budget.spent(int(b.points.Load())) || b.enough() {
+				return false
+			}
+			fault.Nth = n
+			if !b.broken(t, j, fault, fmt.Sprintf("%s; %s at call %d", j.name, kind.name, n), rng) {
+				break
+			}
+		}
+	}
+	return true
 }
 
 // TestTornMarks tears each write of the marks of all written workloads, and of generated ones while there is time: the mark
