@@ -20,8 +20,8 @@ import (
 
 const (
 	readBuffer = 4 << 10
-	// readStep is how much of a frame must arrive within Options.ReadTimeout.
-	readStep = 1 << 20
+	// readLeast is how much of a frame must arrive within Options.ReadTimeout: a slow client is served, a trickle does not hold memory.
+	readLeast = 4 << 10
 	// prefix is what must be seen of a frame before its size is believed: size, key, version.
 	prefix = 8
 	// lookAfter is how long a call waits before the sweeper looks whether its client is still there.
@@ -167,15 +167,18 @@ func (c *conn) prefix() (size int, plan api.Plan, key, version int16, err error)
 	return int(n), plan, key, version, err
 }
 
-// fillFrame reads the frame in steps. Beyond what bufio already holds, the bytes go straight from the socket into the buffer.
+// fillFrame reads the frame. Beyond what bufio already holds, the bytes go straight from the socket into the buffer.
 func (c *conn) fillFrame(frame []byte) error {
-	for len(frame) > 0 {
-		n := min(len(frame), readStep)
-		if _, err := io.ReadFull(c.in, frame[:n]); err != nil {
+	for progress := 0; len(frame) > 0; {
+		n, err := c.in.Read(frame)
+		frame = frame[n:]
+		if progress += n; progress >= readLeast {
+			progress = 0
+			c.readSince.Store(c.now())
+		}
+		if err != nil && len(frame) > 0 {
 			return err
 		}
-		frame = frame[n:]
-		c.readSince.Store(c.now())
 	}
 	return nil
 }

@@ -14,11 +14,13 @@ import (
 const (
 	// sendBatch is the number of answers gathered into one write.
 	sendBatch = 32
-	// writeStep bounds the bytes of one write call, so that progress can be seen; writePieces the slices of one, below the kernel's 1,024.
+	// writeStep bounds the bytes of one write call; writePieces the slices of one, below the kernel's 1,024.
 	writeStep   = 1 << 20
 	writePieces = 512
-	// copyStep is the piece in which a span is read when it does not go by sendfile.
-	copyStep = 256 << 10
+	// copyStep is the memory that one connection's copied spans take at a time: it stays taken while the client does not read.
+	// copyLeast is what they get by when the server's budget is used up.
+	copyStep  = 64 << 10
+	copyLeast = 4 << 10
 	// sendfileMin is the default of Options.SendfileMin: below it copying costs less processor time (BenchmarkSpans).
 	sendfileMin = 64 << 10
 )
@@ -29,7 +31,11 @@ type writerState struct {
 	iov   net.Buffers
 	used  net.Buffers // iov's backing array, kept because a write consumes iov
 	size  int         // bytes in iov
-	bufs  []*Buffer   // buffers that iov points into
+	// copied is the buffer that iov's copies of spans lie in, nil for none; filled is how much of it is used, charged what it took
+	// from the server's budget.
+	copied  *Buffer
+	filled  int
+	charged int64
 }
 
 // send writes the answers of a batch in order. An answer that closes the connection ends the batch with its cause.
@@ -93,31 +99,49 @@ func (c *conn) sendPart(p *api.Part) error {
 	return c.copySpan(p.Span, n)
 }
 
-// copySpan reads a span in pieces into pooled buffers and adds them to the gathered write.
+// copySpan reads a span in pieces into the connection's buffer and adds them to the gathered write. When the buffer is full it is
+// written: a client that does not read holds one buffer, however many spans its answers have.
 func (c *conn) copySpan(s api.Span, n int) error {
 	for off := 0; off < n; {
-		m := min(n-off, copyStep)
-		if c.out.size+m > writeStep { // a piece is never cut by a flush, which gives its buffer back
+		room := c.room(n - off)
+		if len(room) == 0 {
 			if err := c.flush(); err != nil {
 				return err
 			}
+			continue
 		}
-		buf := c.srv.pool.Get(m)
-		c.out.bufs = append(c.out.bufs, buf)
-		b := buf.Bytes()[:m]
-		if got, err := s.ReadAt(b, int64(off)); got < m {
+		b := room[:min(n-off, len(room))]
+		if got, err := s.ReadAt(b, int64(off)); got < len(b) {
 			return fmt.Errorf("read of a log file: %w", errors.Join(err, io.ErrUnexpectedEOF))
 		}
+		c.out.filled += len(b)
+		off += len(b)
 		if err := c.sendBytes(b); err != nil {
 			return err
 		}
-		off += m
 	}
 	return nil
 }
 
+// room is what is free of the connection's buffer, which it gets here when it has none: no larger than want asks for.
+func (c *conn) room(want int) []byte {
+	o := &c.out
+	if o.copied == nil {
+		size := copyLeast
+		if want > copyLeast && c.srv.budget.TryAcquire(copyStep) {
+			size, o.charged = copyStep, copyStep
+		}
+		o.copied, o.filled = c.srv.pool.Get(size), 0
+	}
+	free := o.copied.Bytes()[o.filled:]
+	return free[:min(len(free), writeStep-o.size)] // a piece is never cut by a flush, which gives the buffer back
+}
+
 // flush writes what was gathered.
 func (c *conn) flush() error {
+	if c.raw != nil {
+		return c.flushWith(0)
+	}
 	if c.out.size == 0 {
 		return nil
 	}
@@ -129,7 +153,10 @@ func (c *conn) flush() error {
 }
 
 // flushMore writes what was gathered and tells the kernel that a file follows, so that the head does not leave as a packet of its own.
-func (c *conn) flushMore() error {
+func (c *conn) flushMore() error { return c.flushWith(unix.MSG_MORE) }
+
+// flushWith writes what was gathered; whatever the client takes is progress.
+func (c *conn) flushWith(flags int) error {
 	if c.out.size == 0 {
 		return nil
 	}
@@ -138,7 +165,7 @@ func (c *conn) flushMore() error {
 	var failure error
 	err := c.raw.Write(func(sock uintptr) bool {
 		for len(c.out.iov) > 0 {
-			n, err := unix.SendmsgBuffers(int(sock), c.out.iov, nil, nil, unix.MSG_MORE|unix.MSG_NOSIGNAL)
+			n, err := unix.SendmsgBuffers(int(sock), c.out.iov, nil, nil, flags|unix.MSG_NOSIGNAL)
 			switch {
 			case err == unix.EAGAIN:
 				return false
@@ -148,6 +175,7 @@ func (c *conn) flushMore() error {
 				return true
 			default:
 				c.out.iov = consume(c.out.iov, n)
+				c.writeSince.Store(c.now())
 			}
 		}
 		return true
@@ -171,11 +199,11 @@ func consume(l net.Buffers, n int) net.Buffers {
 func (c *conn) dropIOV() {
 	clear(c.out.used)
 	c.out.used, c.out.iov, c.out.size = c.out.used[:0], nil, 0
-	for i, b := range c.out.bufs {
-		b.Release()
-		c.out.bufs[i] = nil
+	if c.out.copied != nil {
+		c.out.copied.Release()
+		c.srv.budget.Release(c.out.charged)
+		c.out.copied, c.out.charged = nil, 0
 	}
-	c.out.bufs = c.out.bufs[:0]
 }
 
 // sendfile moves n bytes at pos of a file to the socket without copying them through this process. The file's own cursor is not used, so

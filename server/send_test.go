@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/keeplog/keeplog/server/api"
 )
@@ -180,4 +183,71 @@ func TestPoolKeepsAndTrims(t *testing.T) {
 		}
 	}()
 	a.Release()
+}
+
+// A client that reads slowly and steadily, and one that writes so, are served.
+func TestSteadySlowClients(t *testing.T) {
+	big := make([]byte, 2<<20)
+	_, addr := start(t, Options{WriteTimeout: 150 * time.Millisecond, ReadTimeout: 150 * time.Millisecond, Handler: &fake{serve: func(c *api.Call) {
+		if len(c.Frame) > 10<<10 {
+			echo(c)
+			return
+		}
+		c.To.Complete(answer(big))
+	}}})
+	pace := time.NewTicker(5 * time.Millisecond)
+	defer pace.Stop()
+
+	c := dial(t, addr)
+	c.Conn.(*net.TCPConn).SetReadBuffer(32 << 10)
+	c.send(frame(0, "x"))
+	b := make([]byte, 16<<10)
+	for n := 0; n < len(big); <-pace.C {
+		m, err := c.Conn.Read(b)
+		if n += m; err != nil {
+			t.Fatalf("the reader was cut off after %d bytes: %v", n, err)
+		}
+	}
+
+	word := strings.Repeat("y", 400<<10)
+	w := dial(t, addr)
+	for f := frame(0, word); len(f) > 0; <-pace.C {
+		n := min(len(f), 5000)
+		w.send(f[:n])
+		f = f[n:]
+	}
+	w.want(word)
+}
+
+// Clients that ask for many small spans and do not read hold one buffer each, and what the budget does not have they do not get.
+func TestSpansOfClientsThatDoNotRead(t *testing.T) {
+	const clients, budget = 40, 1 << 20
+	f, _ := tempFile(t, 1<<20)
+	spans := make([]api.Span, 500)
+	for i := range spans {
+		spans[i] = &fileSpan{f: f, pos: int64(i), n: 17_000}
+	}
+	s, addr := start(t, Options{Send: SendCopy, Budget: budget, MaxFrame: 64 << 10, MaxOther: 64 << 10, Handler: &fake{serve: func(c *api.Call) {
+		a, _ := spanAnswer(spans...)
+		c.To.Complete(a)
+	}}})
+	for range clients {
+		c := dial(t, addr)
+		c.Conn.(*net.TCPConn).SetReadBuffer(8 << 10)
+		c.send(frame(0, "x"))
+	}
+	eventually(t, "all are being written to", func() bool {
+		n := 0
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for c := range s.conns {
+			if c.writeSince.Load() != 0 {
+				n++
+			}
+		}
+		return n == clients
+	})
+	if held, most := s.pool.InUse(), int64(budget+clients*2*copyLeast); held > most {
+		t.Errorf("%d bytes are held for clients that do not read, want at most %d", held, most)
+	}
 }

@@ -55,7 +55,8 @@ type fetchPart struct {
 	res   FetchResult
 
 	watch   isr.Watch
-	pending int64 // bytes counted for this partition; guarded by fetch.wait.mu
+	watched watched // while parked
+	pending int64   // bytes counted for this partition; guarded by fetch.wait.mu
 }
 
 // fetch answers with what is there, or parks the call until there is enough.

@@ -3,14 +3,17 @@ package api
 import (
 	"sync"
 	"time"
+
+	"github.com/keeplog/keeplog/record"
 )
 
 // fetchWait is a parked fetch. It fires once: when enough bytes are there, when a partition asks for it, at its deadline, or when the
 // purgatory drains.
 type fetchWait struct {
-	mu    sync.Mutex
-	fired bool  // guarded by mu
-	bytes int64 // sum over the partitions; guarded by mu
+	mu      sync.Mutex
+	parking bool  // park is not done yet: who fires leaves the rest to it; guarded by mu
+	fired   bool  // guarded by mu
+	bytes   int64 // sum over the partitions; guarded by mu
 
 	deadline time.Time // monotonic
 	index    int       // place in the purgatory's heap, -1 outside; guarded by purgatory.mu
@@ -32,9 +35,19 @@ func newPurgatory() *purgatory {
 	return p
 }
 
-// park keeps a fetch until it fires. It may fire before park returns.
+// watched is what a parked partition looks at when something moves. A notification may still be under way when the fetch is
+// being answered, so nothing here is written after park.
+type watched struct {
+	part     Partition
+	offset   record.Offset
+	epoch    record.Epoch
+	maxBytes int
+}
+
+// park keeps a fetch until it fires.
 func (p *purgatory) park(f *fetchCall, wait time.Duration) {
-	f.wait.deadline = time.Now().Add(wait)
+	f.wait.deadline, f.wait.parking = time.Now().Add(wait), true
+	defer p.parked(f)
 	p.mu.Lock()
 	f.wait.index = -1
 	now := p.draining
@@ -52,15 +65,28 @@ func (p *purgatory) park(f *fetchCall, wait time.Duration) {
 		if part.part == nil {
 			continue
 		}
+		part.watched = watched{part.part, part.offset, part.epoch, part.maxBytes}
 		part.part.Watch(&part.watch, part)
 		part.Progress() // what came between the read and the watch
 	}
 }
 
+// parked lets the fetch be answered, at once where it has fired meanwhile: not before all of it is watched, because the answer
+// ends the watching and reads the partitions anew.
+func (p *purgatory) parked(f *fetchCall) {
+	f.wait.mu.Lock()
+	f.wait.parking = false
+	fired := f.wait.fired
+	f.wait.mu.Unlock()
+	if fired {
+		p.release(f)
+	}
+}
+
 // Progress is told that something moved in the partition. It implements isr.Watcher.
 func (p *fetchPart) Progress() {
-	n, now := p.part.Pending(p.offset, p.epoch)
-	n = min(n, int64(p.maxBytes))
+	n, now := p.watched.part.Pending(p.watched.offset, p.watched.epoch)
+	n = min(n, int64(p.watched.maxBytes))
 	f := p.fetch
 	w := &f.wait
 	w.mu.Lock()
@@ -76,12 +102,16 @@ func (p *fetchPart) Progress() {
 // fire wakes a fetch, once. Its connection's goroutine does the rest.
 func (p *purgatory) fire(f *fetchCall) {
 	f.wait.mu.Lock()
-	first := !f.wait.fired
+	first := !f.wait.fired && !f.wait.parking
 	f.wait.fired = true
 	f.wait.mu.Unlock()
-	if !first {
-		return
+	if first {
+		p.release(f)
 	}
+}
+
+// release takes a fetch that has fired out and hands it to its connection.
+func (p *purgatory) release(f *fetchCall) {
 	p.mu.Lock()
 	if f.wait.index >= 0 {
 		p.removeAt(f.wait.index)
