@@ -19,9 +19,9 @@ import (
 // tickEvery is how often leaders look for replicas that have fallen behind, and for changes to be tried again.
 const tickEvery = time.Second
 
-// effects is what is to be done, without the partition's mutex, after an event of the leader's core.
+// effects is what is to be done, without the partition's mutex, after an event of the leader's core, beside the answers to
+// waiters: those stay out of it, for they lie on the stack.
 type effects struct {
-	waiters []waiter
 	deletes []deleteWaiter
 	low     record.Offset
 	change  *proposal
@@ -44,13 +44,14 @@ func (p *Partition) coreNow() time.Duration {
 	return p.replicas.now()
 }
 
-// settle gathers what follows from an event of the core. Called with mu held, while this broker leads.
-func (p *Partition) settle(moved bool, now time.Duration, out []waiter) effects {
+// settle gathers what follows from an event of the core, and adds the waiters that it answers to out. Called with mu held,
+// while this broker leads.
+func (p *Partition) settle(moved bool, now time.Duration, out []waiter) (effects, []waiter) {
 	l := p.lead
-	e := effects{waiters: out, epoch: l.epoch, moved: moved}
+	e := effects{epoch: l.epoch, moved: moved}
 	if moved {
 		p.publish(l.highWatermark)
-		e.waiters = p.reachedAll(e.waiters)
+		out = p.reachedAll(out)
 	}
 	if r := p.role.Load(); r != nil && r.leads && (r.enough != l.enough() || !slices.Equal(r.inSync, l.inSync)) {
 		next := *r
@@ -59,23 +60,28 @@ func (p *Partition) settle(moved bool, now time.Duration, out []waiter) effects 
 	}
 	if len(p.deletes) > 0 {
 		e.low = l.lowWatermark()
-		p.deletes = slices.DeleteFunc(p.deletes, func(d deleteWaiter) bool {
-			if e.low < d.offset {
-				return false
-			}
-			e.deletes = append(e.deletes, d)
-			return true
-		})
+		e.deletes = p.deleted(e.low)
 	}
 	if p.replicas.opts.Changer != nil {
 		e.change = l.propose(p.log.WrittenEnd(), now)
 	}
-	return e
+	return e, out
+}
+
+// deleted takes out who waits for a low watermark that is reached. Called with mu held.
+func (p *Partition) deleted(low record.Offset) (done []deleteWaiter) {
+	p.deletes = slices.DeleteFunc(p.deletes, func(d deleteWaiter) bool {
+		if low < d.offset {
+			return false
+		}
+		done = append(done, d)
+		return true
+	})
+	return done
 }
 
 // perform carries effects out. Called without mu.
 func (p *Partition) perform(e effects) {
-	answerAll(e.waiters)
 	for _, d := range e.deletes {
 		d.done(e.low, nil)
 	}
@@ -103,8 +109,9 @@ func (p *Partition) event(epoch record.Epoch, f func(l *leader, now time.Duratio
 	}
 	now := p.replicas.now()
 	p.refresh()
-	e := p.settle(f(l, now), now, nil)
+	e, out := p.settle(f(l, now), now, nil)
 	p.mu.Unlock()
+	answerAll(out)
 	p.perform(e)
 	if e.moved {
 		p.notifyAll()

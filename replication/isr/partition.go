@@ -174,16 +174,18 @@ func (p *Partition) progress() {
 	}
 	p.mu.Lock()
 	stable := p.log.StableEnd()
-	e := effects{waiters: p.waitStable.popReached(stable, small[:0])}
-	if len(e.waiters) > 0 && !p.replicas.leased() {
-		refuseAll(e.waiters, ErrNotLeader)
+	out := p.waitStable.popReached(stable, small[:0])
+	if len(out) > 0 && !p.replicas.leased() {
+		refuseAll(out, ErrNotLeader)
 	}
+	var e effects
 	if p.lead != nil {
 		now := p.coreNow()
 		p.lead.logStart = p.log.StartOffset()
-		e = p.settle(p.lead.ownStable(stable, now), now, e.waiters)
+		e, out = p.settle(p.lead.ownStable(stable, now), now, out)
 	}
 	p.mu.Unlock()
+	answerAll(out)
 	p.perform(e)
 	p.notifyAll()
 	p.follow.flushed()

@@ -78,7 +78,7 @@ func New(o Options) *Replicas {
 	r := &Replicas{
 		born: time.Now(), opts: o, topics: map[metadata.TopicID][]*Partition{}, counts: map[*log.Dir]int{}, fetchers: map[metadata.BrokerID]*fetcher{},
 		sessions: map[metadata.BrokerID]*replicaSession{}, lastSession: randomID(),
-		wake:     make(chan struct{}, 1), stop: make(chan struct{}),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
 	r.done.Go(r.expireLoop)
 	if o.Changer != nil {

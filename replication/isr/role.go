@@ -84,9 +84,10 @@ func (p *Partition) stillLead(img *metadata.Image, part *metadata.Partition, set
 	}
 	now := p.coreNow()
 	p.members = img
-	e := p.settle(p.lead.changed(stateOf(img, part, settings), now), now, nil)
+	e, out := p.settle(p.lead.changed(stateOf(img, part, settings), now), now, nil)
 	p.role.Store(p.newRole(p.lead.self, part, settings))
 	p.mu.Unlock()
+	answerAll(out)
 	p.perform(e)
 	p.notifyAll()
 }
