@@ -53,6 +53,7 @@ type conn struct {
 
 	// Monotonic nanoseconds since when something is under way, 0 for nothing; read by the sweeper.
 	idleSince, readSince, writeSince atomic.Int64
+	unsent                           int // bytes in the kernel's buffer when the sweeper looked last; the sweeper's own
 	// waitSince: the reader waits for the answer to a call without overlap, so that it would not see the client leave.
 	waitSince atomic.Int64
 
@@ -226,6 +227,21 @@ func left(raw syscall.RawConn) (gone bool) {
 	return gone || err != nil
 }
 
+// seeAcknowledged counts it as progress of a write that the client's side has taken some of what lies in the kernel's buffer, which holds
+// megabytes: a write call alone goes on only when a third of it is free.
+func (c *conn) seeAcknowledged(now time.Duration) {
+	since := c.writeSince.Load()
+	if since == 0 || c.raw == nil {
+		return
+	}
+	unsent := 0
+	err := c.raw.Control(func(fd uintptr) { unsent, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	if err == nil && unsent != c.unsent {
+		c.unsent = unsent
+		c.writeSince.CompareAndSwap(since, int64(now))
+	}
+}
+
 // stuck says why the sweeper should end the connection, nil when it should not.
 func (c *conn) stuck(now time.Duration) error {
 	o := &c.srv.o
@@ -233,6 +249,7 @@ func (c *conn) stuck(now time.Duration) error {
 		t := since.Load()
 		return t != 0 && limit > 0 && now-time.Duration(t) > limit
 	}
+	c.seeAcknowledged(now)
 	switch {
 	case over(&c.writeSince, o.WriteTimeout):
 		return errSlowRead

@@ -187,8 +187,8 @@ func TestPoolKeepsAndTrims(t *testing.T) {
 
 // A client that reads slowly and steadily, and one that writes so, are served.
 func TestSteadySlowClients(t *testing.T) {
-	big := make([]byte, 2<<20)
-	_, addr := start(t, Options{WriteTimeout: 150 * time.Millisecond, ReadTimeout: 150 * time.Millisecond, Handler: &fake{serve: func(c *api.Call) {
+	big := make([]byte, 10<<20)
+	_, addr := start(t, Options{WriteTimeout: 60 * time.Millisecond, ReadTimeout: 150 * time.Millisecond, Handler: &fake{serve: func(c *api.Call) {
 		if len(c.Frame) > 10<<10 {
 			echo(c)
 			return
@@ -201,7 +201,7 @@ func TestSteadySlowClients(t *testing.T) {
 	c := dial(t, addr)
 	c.Conn.(*net.TCPConn).SetReadBuffer(32 << 10)
 	c.send(frame(0, "x"))
-	b := make([]byte, 16<<10)
+	b := make([]byte, 64<<10)
 	for n := 0; n < len(big); <-pace.C {
 		m, err := c.Conn.Read(b)
 		if n += m; err != nil {
