@@ -223,6 +223,15 @@ func (c *cluster) dropped(id metadata.BrokerID, epoch int64) {
 	c.node.log.Info("a broker is gone", "event", "broker.gone", "broker", id)
 }
 
+// takeOver looks, as a new controller, whether the brokers still listen: none has a connection to this node yet whose end would tell.
+func (c *cluster) takeOver() {
+	for _, b := range c.node.quorum.Image().Brokers() {
+		if !b.Fenced && b.ID != c.node.cfg.NodeID() {
+			c.node.jobs.Go(func() { c.dropped(b.ID, b.Epoch) })
+		}
+	}
+}
+
 // forget ends the connections to brokers that are elsewhere now.
 func (c *cluster) forget(d metadata.Delta, _ *metadata.Image) {
 	name := c.node.internalName()

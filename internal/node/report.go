@@ -191,11 +191,16 @@ func (c *cluster) tick() {
 	defer cancel()
 	t := time.NewTicker(tickEvery)
 	defer t.Stop()
+	last := uint64(0)
 	for {
 		select {
 		case <-c.node.stop:
 			return
 		case <-t.C:
+		}
+		if term, err := c.node.quorum.Lead(); err == nil && term != last {
+			last = term
+			c.takeOver()
 		}
 		limited, done := context.WithTimeout(ctx, decideTime)
 		if err := c.node.control.Tick(limited, c.Now()); err != nil && ctx.Err() == nil {

@@ -3,6 +3,7 @@ package api
 import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/keeplog/keeplog/controller"
 	"github.com/keeplog/keeplog/protocol"
 )
 
@@ -28,7 +29,11 @@ func (a *API) apiVersions(c *Call, req *kmsg.ApiVersionsRequest) {
 			resp.FinalizedFeatures = append(resp.FinalizedFeatures, kmsg.ApiVersionsResponseFinalizedFeature{
 				Name: name, MinVersionLevel: level, MaxVersionLevel: level,
 			})
-			resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: name, MinVersion: 1, MaxVersion: level})
+		}
+	}
+	for _, f := range controller.SupportedFeatures() {
+		if f.Min > 0 || req.Version >= 4 { // older clients take a lowest level of 0 for an error
+			resp.SupportedFeatures = append(resp.SupportedFeatures, kmsg.ApiVersionsResponseSupportedFeature{Name: f.Name, MinVersion: f.Min, MaxVersion: f.Max})
 		}
 	}
 	c.reply(resp)
