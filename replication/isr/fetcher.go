@@ -34,6 +34,20 @@ type fetcher struct {
 	retryAt   time.Duration
 }
 
+// fetchers are those of a broker.
+type fetchers struct {
+	mu       sync.Mutex // guards the rest
+	byLeader map[metadata.BrokerID]*fetcher
+	ended    bool
+}
+
+// end keeps new ones from being started.
+func (f *fetchers) end() {
+	f.mu.Lock()
+	f.ended = true
+	f.mu.Unlock()
+}
+
 // session is the fetch session at the leader.
 type session struct {
 	generation int // answers of another one are void
@@ -67,15 +81,15 @@ const (
 
 // fetcher finds or starts the fetcher of a leader's partitions; nil when closing.
 func (r *Replicas) fetcher(leader metadata.BrokerID) *fetcher {
-	r.fetchMu.Lock()
-	defer r.fetchMu.Unlock()
-	if r.fetchEnd {
+	r.fetchers.mu.Lock()
+	defer r.fetchers.mu.Unlock()
+	if r.fetchers.ended {
 		return nil
 	}
-	f := r.fetchers[leader]
+	f := r.fetchers.byLeader[leader]
 	if f == nil {
 		f = &fetcher{replicas: r, leader: leader, wake: make(chan struct{}, 1), parts: map[PartitionRef]*following{}}
-		r.fetchers[leader] = f
+		r.fetchers.byLeader[leader] = f
 		r.done.Go(f.run)
 	}
 	return f

@@ -1,8 +1,6 @@
 package isr
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,13 +50,8 @@ type Replicas struct {
 	leaderThrottle, followerThrottle throttle
 	held                             atomic.Bool // some partition is kept back by the follower's throttle
 
-	sessionMu   sync.Mutex // guards the next two
-	sessions    map[metadata.BrokerID]*replicaSession
-	lastSession int32
-
-	fetchMu  sync.Mutex // guards the next two
-	fetchers map[metadata.BrokerID]*fetcher
-	fetchEnd bool
+	sessions sessions // of the replicas that follow this broker
+	fetchers fetchers // of the leaders that this broker follows
 
 	waitMu sync.Mutex // guards waits
 	waits  []*Partition
@@ -76,22 +69,16 @@ func New(o Options) *Replicas {
 		o.Limits = DefaultLimits
 	}
 	r := &Replicas{
-		born: time.Now(), opts: o, topics: map[metadata.TopicID][]*Partition{}, counts: map[*log.Dir]int{}, fetchers: map[metadata.BrokerID]*fetcher{},
-		sessions: map[metadata.BrokerID]*replicaSession{}, lastSession: randomID(),
+		born: time.Now(), opts: o, topics: map[metadata.TopicID][]*Partition{}, counts: map[*log.Dir]int{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}),
 	}
+	r.sessions.byReplica, r.sessions.last = map[metadata.BrokerID]*replicaSession{}, randomID()
+	r.fetchers.byLeader = map[metadata.BrokerID]*fetcher{}
 	r.done.Go(r.expireLoop)
 	if o.Changer != nil {
 		r.done.Go(r.tickLoop)
 	}
 	return r
-}
-
-// randomID is where the session ids of this process begin: one of an earlier process is not taken for another.
-func randomID() int32 {
-	var b [4]byte
-	rand.Read(b[:])
-	return int32(binary.BigEndian.Uint32(b[:]) >> 2)
 }
 
 // Partition finds a partition of a topic id.
@@ -436,9 +423,7 @@ func (r *Replicas) Close() error {
 	}
 	r.dead = true
 	r.mu.Unlock()
-	r.fetchMu.Lock()
-	r.fetchEnd = true
-	r.fetchMu.Unlock()
+	r.fetchers.end()
 	close(r.stop)
 	r.closeSessions(true)
 	r.done.Wait()

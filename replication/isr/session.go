@@ -1,6 +1,8 @@
 package isr
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"sync"
 	"time"
@@ -70,6 +72,20 @@ type ReplicaPart struct {
 	FetchResult
 	// Leadership is what this broker knows of it, with an error.
 	Leadership Leadership
+}
+
+// sessions are the sessions of the replicas that follow this broker.
+type sessions struct {
+	mu        sync.Mutex // guards the rest
+	byReplica map[metadata.BrokerID]*replicaSession
+	last      int32 // id
+}
+
+// randomID is where the session ids of this process begin: one of an earlier process is not taken for another.
+func randomID() int32 {
+	var b [4]byte
+	rand.Read(b[:])
+	return int32(binary.BigEndian.Uint32(b[:]) >> 2)
 }
 
 // sessionIdle is how long a session may lie unused.
@@ -143,22 +159,22 @@ func (s *replicaSession) drain() {
 
 // session finds or opens the session of a fetch.
 func (r *Replicas) session(f *RemoteFetch) (*replicaSession, error) {
-	r.sessionMu.Lock()
-	old := r.sessions[f.Replica]
+	r.sessions.mu.Lock()
+	old := r.sessions.byReplica[f.Replica]
 	if f.SessionEpoch > 0 {
-		defer r.sessionMu.Unlock()
+		defer r.sessions.mu.Unlock()
 		if old == nil || old.id != f.SessionID {
 			return nil, fmt.Errorf("%w: %d", ErrSession, f.SessionID)
 		}
 		return old, old.use(f)
 	}
-	r.lastSession++
+	r.sessions.last++
 	s := &replicaSession{
-		replicas: r, id: r.lastSession, replica: f.Replica, brokerEpoch: f.BrokerEpoch, epoch: 1, used: r.now(),
+		replicas: r, id: r.sessions.last, replica: f.Replica, brokerEpoch: f.BrokerEpoch, epoch: 1, used: r.now(),
 		parts: map[PartitionRef]*sessionPart{},
 	}
-	r.sessions[f.Replica] = s
-	r.sessionMu.Unlock()
+	r.sessions.byReplica[f.Replica] = s
+	r.sessions.mu.Unlock()
 	if old != nil {
 		old.close()
 	}
@@ -401,18 +417,18 @@ func (s *replicaSession) close() {
 
 // closeSessions ends the sessions that lie unused for too long, or all.
 func (r *Replicas) closeSessions(all bool) {
-	r.sessionMu.Lock()
+	r.sessions.mu.Lock()
 	var end []*replicaSession
-	for id, s := range r.sessions {
+	for id, s := range r.sessions.byReplica {
 		s.mu.Lock()
 		idle := r.now()-s.used > sessionIdle
 		s.unlock()
 		if all || idle {
 			end = append(end, s)
-			delete(r.sessions, id)
+			delete(r.sessions.byReplica, id)
 		}
 	}
-	r.sessionMu.Unlock()
+	r.sessions.mu.Unlock()
 	for _, s := range end {
 		s.close()
 	}
