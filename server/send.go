@@ -18,7 +18,7 @@ const (
 	writeStep   = 1 << 20
 	writePieces = 512
 	// copyStep is the memory that one connection's copied spans take at a time: it stays taken while the client does not read.
-	// copyLeast is what they get by when the server's budget is used up.
+	// copyLeast is what they get by when Server.copies is used up.
 	copyStep  = 64 << 10
 	copyLeast = 4 << 10
 	// sendfileMin is the default of Options.SendfileMin: below it copying costs less processor time (BenchmarkSpans).
@@ -32,7 +32,7 @@ type writerState struct {
 	used  net.Buffers // iov's backing array, kept because a write consumes iov
 	size  int         // bytes in iov
 	// copied is the buffer that iov's copies of spans lie in, nil for none; filled is how much of it is used, charged what it took
-	// from the server's budget.
+	// from Server.copies.
 	copied  *Buffer
 	filled  int
 	charged int64
@@ -128,7 +128,7 @@ func (c *conn) room(want int) []byte {
 	o := &c.out
 	if o.copied == nil {
 		size := copyLeast
-		if want > copyLeast && c.srv.budget.TryAcquire(copyStep) {
+		if want > copyLeast && c.srv.copies.TryAcquire(copyStep) {
 			size, o.charged = copyStep, copyStep
 		}
 		o.copied, o.filled = c.srv.pool.Get(size), 0
@@ -201,7 +201,7 @@ func (c *conn) dropIOV() {
 	c.out.used, c.out.iov, c.out.size = c.out.used[:0], nil, 0
 	if c.out.copied != nil {
 		c.out.copied.Release()
-		c.srv.budget.Release(c.out.charged)
+		c.srv.copies.Release(c.out.charged)
 		c.out.copied, c.out.charged = nil, 0
 	}
 }

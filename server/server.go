@@ -113,6 +113,7 @@ type Server struct {
 	pool   *Pool
 	budget *semaphore.Weighted
 	large  *semaphore.Weighted // the part of budget that frames of smallFrame and more may take
+	copies *semaphore.Weighted // a quarter on top of budget, for copied spans: clients that do not read hold up no requests
 	start  time.Time
 
 	ctx    context.Context
@@ -136,7 +137,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		o: o, log: o.Logger, pool: NewPool(o.KeepFree), budget: semaphore.NewWeighted(o.Budget), start: time.Now(),
+		o: o, log: o.Logger, pool: NewPool(o.KeepFree), budget: semaphore.NewWeighted(o.Budget), copies: semaphore.NewWeighted(o.Budget / 4), start: time.Now(),
 		conns: map[*conn]struct{}{}, perIP: map[string]int{},
 	}
 	_, largest := sizeClass(o.MaxFrame)
