@@ -8,6 +8,7 @@ func commands() []func(*app) *cobra.Command {
 		newServeCommand,
 		newLocalCommand,
 		newTopicCommand,
+		newClusterCommand,
 		newProduceCommand,
 		newConsumeCommand,
 		newDumpCommand,

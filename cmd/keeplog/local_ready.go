@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"os"
@@ -27,6 +28,7 @@ func (v nodeView) whole(nodes int) bool { return len(v.brokers) == nodes && v.co
 type localProbe struct {
 	mu      sync.Mutex
 	clients map[string]*kgo.Client
+	tls     *tls.Config // nil: plain text
 }
 
 func newLocalProbe() *localProbe { return &localProbe{clients: map[string]*kgo.Client{}} }
@@ -43,8 +45,13 @@ func (p *localProbe) client(addr string) (*kgo.Client, error) {
 	if c := p.clients[addr]; c != nil {
 		return c, nil
 	}
-	c, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.DialTimeout(time.Second), kgo.RequestRetries(0), kgo.DisableClientMetrics(),
-		kgo.ClientID("keeplog-local"))
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(addr), kgo.DialTimeout(time.Second), kgo.RequestRetries(0), kgo.DisableClientMetrics(), kgo.ClientID("keeplog-local"),
+	}
+	if p.tls != nil {
+		opts = append(opts, kgo.DialTLSConfig(p.tls))
+	}
+	c, err := kgo.NewClient(opts...)
 	if err == nil {
 		p.clients[addr] = c
 	}

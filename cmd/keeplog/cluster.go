@@ -1,0 +1,351 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// The commands about a whole cluster, "keeplog cluster". They speak the Kafka protocol and nothing else, so they say of Apache
+// Kafka what it tells.
+//
+// The nouns: a clusterView is what brokers answered at one time; problems are what a view shows to be wrong; a move is a
+// partition and its replicas before and after; each is shown before it is done.
+
+func newClusterCommand(a *app) *cobra.Command {
+	cmd := a.group("cluster", "Health, brokers, and moving work between them",
+		newClusterInfoCommand(a), newClusterHealthCommand(a), newClusterBrokersCommand(a), newClusterDrainCommand(a, true),
+		newClusterDrainCommand(a, false), newClusterAddCommand(a), newClusterRemoveCommand(a), newClusterLeaderCommand(a),
+		newClusterReassignCommand(a))
+	a.clientFlags(cmd)
+	return cmd
+}
+
+// clusterView is what the cluster told about itself.
+type clusterView struct {
+	id         string
+	controller int32 // −1: none is known
+	brokers    []viewBroker
+	topics     kadm.TopicDetails
+	minISR     map[string]int
+	quorum     *viewQuorum // nil when the brokers do not tell
+	moving     []move      // reassignments under way
+}
+
+// viewBroker is one broker. Dirs is nil when it did not answer.
+type viewBroker struct {
+	id      int32
+	address string
+	rack    string
+	fenced  bool // registered and not alive
+	drained bool
+	silent  bool // said to be alive, and does not answer us
+	dirs    []viewDir
+}
+
+type viewDir struct {
+	path         string
+	failed       bool
+	used         int64
+	total, free  int64 // −1: not told
+	lostRecords  []lostRecords
+	lostPartOf   []string
+	replicaCount int
+}
+
+// viewQuorum is who keeps the metadata log.
+type viewQuorum struct {
+	leader    int32
+	term      int32
+	committed int64
+	voters    []quorumMember
+	observers []quorumMember
+}
+
+// quorumMember is a node that keeps the metadata log. lag is in entries, idle in ms since it was last heard, −1 for not known.
+type quorumMember struct {
+	id        int32
+	directory [16]byte
+	lag       int64
+	idle      int64
+	host      string
+	port      uint16
+}
+
+// view asks the cluster for everything that its commands need.
+func (s *session) view(ctx context.Context) (*clusterView, error) {
+	v := &clusterView{controller: -1, minISR: map[string]int{}}
+	if err := s.viewCluster(ctx, v); err != nil {
+		return nil, err
+	}
+	topics, err := s.admin.ListTopicsWithInternal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.topics = topics
+	s.viewConfigs(ctx, v)
+	v.quorum = s.viewQuorum(ctx)
+	s.viewDirs(ctx, v)
+	v.moving, _ = s.movesUnderWay(ctx, v.topics)
+	return v, nil
+}
+
+// viewCluster finds the brokers, the fenced ones too where they are told.
+func (s *session) viewCluster(ctx context.Context, v *clusterView) error {
+	req := kmsg.NewPtrDescribeClusterRequest()
+	req.IncludeFencedBrokers = true
+	resp, err := req.RequestWith(ctx, s.client)
+	if err != nil {
+		return err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return s.answered("cluster", err, orEmpty(resp.ErrorMessage))
+	}
+	v.id, v.controller = resp.ClusterID, resp.ControllerID
+	for _, b := range resp.Brokers {
+		vb := viewBroker{id: b.NodeID, address: fmt.Sprintf("%s:%d", b.Host, b.Port), fenced: b.IsFenced}
+		if b.Rack != nil {
+			vb.rack = *b.Rack
+		}
+		v.brokers = append(v.brokers, vb)
+	}
+	slices.SortFunc(v.brokers, func(a, b viewBroker) int { return int(a.id - b.id) })
+	return nil
+}
+
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// drainedKey is the broker setting that says that it is being emptied.
+const drainedKey = "keeplog.broker.drained"
+
+// viewConfigs finds min.insync.replicas of the topics and which brokers are drained; what is not told stays unknown.
+func (s *session) viewConfigs(ctx context.Context, v *clusterView) {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	add := func(kind kmsg.ConfigResourceType, name, key string) {
+		r := kmsg.NewDescribeConfigsRequestResource()
+		r.ResourceType, r.ResourceName, r.ConfigNames = kind, name, []string{key}
+		req.Resources = append(req.Resources, r)
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.topics)) {
+		add(kmsg.ConfigResourceTypeTopic, name, "min.insync.replicas")
+	}
+	for _, shard := range s.client.RequestSharded(ctx, req) {
+		resp, ok := shard.Resp.(*kmsg.DescribeConfigsResponse)
+		if shard.Err != nil || !ok {
+			continue
+		}
+		for _, r := range resp.Resources {
+			for _, c := range r.Configs {
+				if n, err := strconv.Atoi(orEmpty(c.Value)); err == nil {
+					v.minISR[r.ResourceName] = n
+				}
+			}
+		}
+	}
+	for i := range v.brokers {
+		if b := &v.brokers[i]; !b.fenced {
+			b.drained = s.isDrained(ctx, b.id)
+		}
+	}
+}
+
+// isDrained asks the broker for the setting; no answer is no.
+func (s *session) isDrained(ctx context.Context, id int32) bool {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	r := kmsg.NewDescribeConfigsRequestResource()
+	r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)), []string{drainedKey}
+	req.Resources = append(req.Resources, r)
+	resp, err := req.RequestWith(ctx, s.client)
+	if err != nil {
+		return false
+	}
+	for _, r := range resp.Resources {
+		for _, c := range r.Configs {
+			if c.Name == drainedKey && orEmpty(c.Value) == "true" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// viewQuorum asks who keeps the metadata log; nil when nobody says.
+func (s *session) viewQuorum(ctx context.Context) *viewQuorum {
+	req := kmsg.NewPtrDescribeQuorumRequest()
+	t := kmsg.NewDescribeQuorumRequestTopic()
+	t.Topic = "__cluster_metadata"
+	t.Partitions = append(t.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
+	req.Topics = append(req.Topics, t)
+	resp, err := req.RequestWith(ctx, s.client)
+	if err != nil || resp.ErrorCode != 0 || len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil
+	}
+	p := &resp.Topics[0].Partitions[0]
+	if p.ErrorCode != 0 {
+		return nil
+	}
+	q := &viewQuorum{leader: p.LeaderID, term: p.LeaderEpoch, committed: p.HighWatermark}
+	end, heard := int64(0), int64(0)
+	for _, all := range [][]kmsg.DescribeQuorumResponseTopicPartitionReplicaState{p.CurrentVoters, p.Observers} {
+		for _, r := range all {
+			end, heard = max(end, r.LogEndOffset), max(heard, r.LastFetchTimestamp)
+		}
+	}
+	members := func(all []kmsg.DescribeQuorumResponseTopicPartitionReplicaState) (out []quorumMember) {
+		for _, r := range all {
+			m := quorumMember{id: r.ReplicaID, directory: r.ReplicaDirectoryID, lag: -1, idle: -1}
+			if r.LogEndOffset >= 0 {
+				m.lag = end - r.LogEndOffset
+			}
+			if r.LastFetchTimestamp > 0 {
+				m.idle = heard - r.LastFetchTimestamp
+			}
+			for _, n := range resp.Nodes {
+				if n.NodeID == r.ReplicaID && len(n.Listeners) > 0 {
+					m.host, m.port = n.Listeners[0].Host, n.Listeners[0].Port
+				}
+			}
+			out = append(out, m)
+		}
+		return out
+	}
+	q.voters, q.observers = members(p.CurrentVoters), members(p.Observers)
+	return q
+}
+
+// viewDirs asks every live broker for its data directories.
+func (s *session) viewDirs(ctx context.Context, v *clusterView) {
+	req := kmsg.NewPtrDescribeLogDirsRequest()
+	req.Topics = nil // all
+	answered := map[int32][]viewDir{}
+	for _, shard := range s.client.RequestSharded(ctx, req) {
+		resp, ok := shard.Resp.(*kmsg.DescribeLogDirsResponse)
+		if shard.Err != nil || !ok || resp.ErrorCode != 0 {
+			continue
+		}
+		dirs := []viewDir{}
+		for _, d := range resp.Dirs {
+			vd := viewDir{path: d.Dir, failed: d.ErrorCode != 0, total: d.TotalBytes, free: d.UsableBytes}
+			for _, t := range d.Topics {
+				for i := range t.Partitions {
+					vd.used += t.Partitions[i].Size
+					vd.replicaCount++
+					if l, ok := lostOn(shard.Meta.NodeID, &t.Partitions[i]); ok {
+						vd.lostRecords = append(vd.lostRecords, l)
+						vd.lostPartOf = append(vd.lostPartOf, fmt.Sprintf("%s-%d", t.Topic, t.Partitions[i].Partition))
+					}
+				}
+			}
+			dirs = append(dirs, vd)
+		}
+		answered[shard.Meta.NodeID] = dirs
+	}
+	for i := range v.brokers {
+		b := &v.brokers[i]
+		dirs, ok := answered[b.id]
+		b.dirs, b.silent = dirs, !ok && !b.fenced
+	}
+}
+
+// each calls do with every partition, sorted.
+func (v *clusterView) each(do func(p kadm.PartitionDetail)) {
+	for _, t := range v.topics.Sorted() {
+		for _, p := range t.Partitions.Sorted() {
+			do(p)
+		}
+	}
+}
+
+func (v *clusterView) broker(id int32) (*viewBroker, bool) {
+	for i := range v.brokers {
+		if v.brokers[i].id == id {
+			return &v.brokers[i], true
+		}
+	}
+	return nil, false
+}
+
+// alive says whether a broker is there and not fenced.
+func (v *clusterView) alive(id int32) bool {
+	b, ok := v.broker(id)
+	return ok && !b.fenced && !b.silent
+}
+
+// load counts the partitions that a broker leads, holds, and holds in sync.
+func (v *clusterView) load(id int32) (leads, holds, inSync int) {
+	v.each(func(p kadm.PartitionDetail) {
+		if p.Leader == id {
+			leads++
+		}
+		if slices.Contains(p.Replicas, id) {
+			holds++
+		}
+		if slices.Contains(p.ISR, id) {
+			inSync++
+		}
+	})
+	return leads, holds, inSync
+}
+
+func (v *clusterView) partitionCount() int {
+	n := 0
+	v.each(func(kadm.PartitionDetail) { n++ })
+	return n
+}
+
+// brokerArg reads a broker id and sees that there is one.
+func (v *clusterView) brokerArg(word string) (*viewBroker, error) {
+	id, err := strconv.ParseInt(word, 10, 32)
+	if err != nil || id < 0 {
+		return nil, usagef("%s: not the number of a broker", word)
+	}
+	if b, ok := v.broker(int32(id)); ok {
+		return b, nil
+	}
+	ids := make([]int32, len(v.brokers))
+	for i := range v.brokers {
+		ids[i] = v.brokers[i].id
+	}
+	return nil, &cliError{
+		msg: fmt.Sprintf("broker %d: BROKER_ID_NOT_REGISTERED (no such broker)", id), why: "there are " + numbers(ids),
+		code: "BROKER_ID_NOT_REGISTERED", try: "keeplog cluster brokers", exit: exitFailed,
+	}
+}
+
+// alterBroker sets a setting of one broker, or takes it back where value is nil.
+func (s *session) alterBroker(ctx context.Context, id int32, key string, value *string) error {
+	op := kmsg.IncrementalAlterConfigOpSet
+	if value == nil {
+		op = kmsg.IncrementalAlterConfigOpDelete
+	}
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	r := kmsg.NewIncrementalAlterConfigsRequestResource()
+	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id))
+	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	c.Name, c.Op, c.Value = key, op, value
+	r.Configs = append(r.Configs, c)
+	req.Resources = append(req.Resources, r)
+	for _, shard := range s.client.RequestSharded(ctx, req) {
+		if shard.Err != nil {
+			return shard.Err
+		}
+		for _, r := range shard.Resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
+			if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
+				return s.answered(fmt.Sprintf("broker %d", id), err, orEmpty(r.ErrorMessage))
+			}
+		}
+	}
+	return nil
+}

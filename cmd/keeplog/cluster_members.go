@@ -1,0 +1,314 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const mostVoters = 5
+
+func newClusterAddCommand(a *app) *cobra.Command {
+	var controller string
+	cmd := &cobra.Command{
+		Use: "add [N]", Short: "Show how a node joins, or make one that has joined a voter", Args: wantsArgs(0, 1),
+		Long: "A node joins by itself: it is started with --join. Without a number this prints how. With the number of a node that has joined it\n" +
+			"becomes a voter of the metadata log, of which there are up to five.",
+		RunE: a.run(func(ctx context.Context, words []string) error { return a.clusterAdd(ctx, words, controller) }),
+	}
+	cmd.Flags().StringVar(&controller, "controller", "", "`HOST:PORT` of the node's CONTROLLER listener, where the cluster does not tell it")
+	return cmd
+}
+
+func (a *app) clusterAdd(ctx context.Context, words []string, controller string) error {
+	var v *clusterView
+	err := a.ask(ctx, func(ctx context.Context, s *session) (err error) {
+		v, err = s.view(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(words) == 0 {
+		return a.showJoin(v)
+	}
+	id, err := strconv.ParseInt(words[0], 10, 32)
+	if err != nil || id < 0 {
+		return usagef("%s: not the number of a node", words[0])
+	}
+	m, err := v.promotable(int32(id), controller)
+	if err != nil {
+		return err
+	}
+	a.say("node %d becomes a voter beside %s", id, numbers(v.voterIDs()))
+	if err := a.confirm(fmt.Sprintf("make node %d a voter", id)); err != nil {
+		return err
+	}
+	err = a.ask(ctx, func(ctx context.Context, s *session) error {
+		req := kmsg.NewPtrAddRaftVoterRequest()
+		req.ClusterID, req.VoterID, req.VoterDirectoryID = &v.id, m.id, m.directory
+		req.TimeoutMillis = int32(a.flags.timeout.Milliseconds())
+		l := kmsg.NewAddRaftVoterRequestListener()
+		l.Name, l.Host, l.Port = "CONTROLLER", m.host, m.port
+		req.Listeners = append(req.Listeners, l)
+		resp, err := req.RequestWith(ctx, s.client)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+			return s.answered(fmt.Sprintf("node %d", id), err, orEmpty(resp.ErrorMessage))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.showMember("added", int32(id))
+}
+
+// voterIDs are the nodes that vote.
+func (v *clusterView) voterIDs() []int32 {
+	var out []int32
+	if v.quorum != nil {
+		for _, m := range v.quorum.voters {
+			out = append(out, m.id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// promotable finds the node that may become a voter.
+func (v *clusterView) promotable(id int32, controller string) (quorumMember, error) {
+	if v.quorum == nil {
+		return quorumMember{}, failf("the brokers do not tell who keeps the metadata log")
+	}
+	if slices.Contains(v.voterIDs(), id) {
+		return quorumMember{}, failf("node %d is a voter already", id)
+	}
+	if len(v.quorum.voters) >= mostVoters {
+		e := failf("there are %d voters already, which is the most", len(v.quorum.voters))
+		e.try = "nothing: the node serves as it is; a voter goes with keeplog cluster remove"
+		return quorumMember{}, e
+	}
+	at := slices.IndexFunc(v.quorum.observers, func(m quorumMember) bool { return m.id == id })
+	if at < 0 {
+		e := failf("node %d has not joined", id)
+		e.try = "keeplog cluster add, which prints how"
+		return quorumMember{}, e
+	}
+	m := v.quorum.observers[at]
+	if controller != "" {
+		host, port, err := net.SplitHostPort(controller)
+		n, perr := strconv.ParseUint(port, 10, 16)
+		if err != nil || perr != nil {
+			return m, usagef("--controller %s: not HOST:PORT", controller)
+		}
+		m.host, m.port = host, uint16(n)
+	}
+	if m.host == "" {
+		return m, &cliError{
+			msg: fmt.Sprintf("the cluster does not tell where node %d listens for the metadata log", id), exit: exitUsage,
+			try: fmt.Sprintf("keeplog cluster add %d --controller HOST:PORT, its CONTROLLER listener", id),
+		}
+	}
+	return m, nil
+}
+
+// showJoin tells how a new node is started.
+func (a *app) showJoin(v *clusterView) error {
+	next := int32(1)
+	for i := range v.brokers {
+		next = max(next, v.brokers[i].id+1)
+	}
+	join := "HOST:PORT"
+	if v.quorum != nil {
+		for _, m := range v.quorum.voters {
+			if m.host != "" {
+				join = net.JoinHostPort(m.host, strconv.Itoa(int(m.port)))
+				break
+			}
+		}
+	}
+	command := fmt.Sprintf("keeplog serve --config node-%d.properties --join %s", next, join)
+	properties := []string{
+		fmt.Sprintf("node.id=%d", next),
+		"listeners=PLAINTEXT://HOST:9092,CONTROLLER://HOST:9093,REPLICATION://HOST:9094",
+		"controller.listener.names=CONTROLLER", "inter.broker.listener.name=REPLICATION", "log.dirs=DIR",
+	}
+	body := struct {
+		Version    int      `json:"version"`
+		ID         int32    `json:"id"`
+		Properties []string `json:"properties"`
+		Command    string   `json:"command"`
+	}{1, next, properties, command}
+	return a.show(result{body: body, text: func(t *text) {
+		t.line("On the new machine, node-%d.properties:", next)
+		for _, p := range properties {
+			t.line("  %s", p)
+		}
+		t.line("then: %s", command)
+		t.line("It joins and holds nothing yet. To give it replicas: keeplog cluster reassign --to %s", numbers(append(brokerIDs(v), next)))
+		t.line("To let it vote on the metadata: keeplog cluster add %d", next)
+	}})
+}
+
+func brokerIDs(v *clusterView) []int32 {
+	var out []int32
+	for i := range v.brokers {
+		out = append(out, v.brokers[i].id)
+	}
+	return out
+}
+
+func newClusterRemoveCommand(a *app) *cobra.Command {
+	var shrink bool
+	cmd := &cobra.Command{
+		Use: "remove N", Short: "Take a node out of the cluster for good", Args: wantsArgs(1, 1),
+		Long: "Moves the replicas of the node to others, takes it out of the voters of the metadata log, and forgets it. Works for a node that runs and\n" +
+			"for one that is gone for ever. What is done is shown first.",
+		Example: "  keeplog cluster remove 4\n  keeplog cluster remove 3 --shrink -y --timeout 10m",
+		RunE:    a.run(func(ctx context.Context, words []string) error { return a.clusterRemove(ctx, words[0], shrink) }),
+	}
+	cmd.Flags().BoolVar(&shrink, "shrink", false, "let partitions have fewer replicas where there are too few other brokers")
+	return cmd
+}
+
+// removal is the plan to take a node out.
+type removal struct {
+	id        int32
+	voter     *quorumMember
+	broker    bool
+	moves     []move
+	clusterID string
+}
+
+// planRemoval decides what must move before the node can go.
+func (v *clusterView) planRemoval(id int32, shrink bool) (*removal, error) {
+	r := &removal{id: id, clusterID: v.id}
+	_, r.broker = v.broker(id)
+	if v.quorum != nil {
+		for i := range v.quorum.voters {
+			if v.quorum.voters[i].id == id {
+				r.voter = &v.quorum.voters[i]
+			}
+		}
+	}
+	if !r.broker && r.voter == nil {
+		_, err := v.brokerArg(fmt.Sprint(id))
+		return nil, err
+	}
+	if len(v.brokers) == 1 && r.broker {
+		return nil, failf("broker %d is the only one", id)
+	}
+	var parts []kadm.PartitionDetail
+	v.each(func(p kadm.PartitionDetail) {
+		if slices.Contains(p.Replicas, id) {
+			parts = append(parts, p)
+		}
+	})
+	o := v.spreadOver(id)
+	// What other brokers hold stays with them, also when they are down or drained.
+	takers := slices.Clone(o.brokers)
+	for i := range v.brokers {
+		if b := v.brokers[i].id; b != id && !slices.Contains(o.brokers, b) {
+			o.brokers = append(o.brokers, b)
+			o.held[b] = 1 << 30 // chosen last
+		}
+	}
+	moves, short := spread(parts, o)
+	if len(short) > 0 && !shrink {
+		e := failf("%s would have fewer replicas without broker %d: %s", count(int64(len(short)), "partition"), id, someOf(short))
+		e.why = fmt.Sprintf("there are only the brokers %s to take them", numbers(takers))
+		e.code, e.try = "TOO_FEW_BROKERS", fmt.Sprintf("keeplog cluster remove %d --shrink, or add a node before: keeplog cluster add", id)
+		return nil, e
+	}
+	for _, m := range moves {
+		if len(m.to) == 0 {
+			return nil, failf("%s: broker %d has the only replica, and no other broker can take it", m.name(), id)
+		}
+	}
+	r.moves = moves
+	return r, nil
+}
+
+func (a *app) clusterRemove(ctx context.Context, word string, shrink bool) error {
+	id, err := strconv.ParseInt(word, 10, 32)
+	if err != nil || id < 0 {
+		return usagef("%s: not the number of a node", word)
+	}
+	var plan *removal
+	err = a.ask(ctx, func(ctx context.Context, s *session) error {
+		v, err := s.view(ctx)
+		if err == nil {
+			plan, err = v.planRemoval(int32(id), shrink)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	a.previewMoves(plan.moves)
+	if plan.voter != nil {
+		a.say("node %d is no voter of the metadata log any more", id)
+	}
+	a.say("node %d is forgotten; its data directory stays where it is, and cannot be used in this cluster again", id)
+	if err := a.confirm(fmt.Sprintf("remove node %d from the cluster", id)); err != nil {
+		return err
+	}
+	if len(plan.moves) > 0 {
+		if err := a.ask(ctx, func(ctx context.Context, s *session) error { return s.beginMoves(ctx, plan.moves) }); err != nil {
+			return err
+		}
+		if err := a.awaitMoves(ctx, plan.moves); err != nil {
+			return err
+		}
+	}
+	if err := a.ask(ctx, func(ctx context.Context, s *session) error { return s.forget(ctx, plan) }); err != nil {
+		return err
+	}
+	return a.showMember("removed", int32(id))
+}
+
+// forget takes the node out of voters and brokers.
+func (s *session) forget(ctx context.Context, plan *removal) error {
+	what := fmt.Sprintf("node %d", plan.id)
+	if plan.voter != nil {
+		req := kmsg.NewPtrRemoveRaftVoterRequest()
+		req.ClusterID, req.VoterID, req.VoterDirectoryID = &plan.clusterID, plan.id, plan.voter.directory
+		resp, err := req.RequestWith(ctx, s.client)
+		if err != nil {
+			return err
+		}
+		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+			return s.answered(what, err, orEmpty(resp.ErrorMessage))
+		}
+	}
+	if !plan.broker {
+		return nil
+	}
+	req := kmsg.NewPtrUnregisterBrokerRequest()
+	req.BrokerID = plan.id
+	resp, err := req.RequestWith(ctx, s.client)
+	if err != nil {
+		return err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return s.answered(what, err, orEmpty(resp.ErrorMessage))
+	}
+	return nil
+}
+
+func (a *app) showMember(done string, id int32) error {
+	body := struct {
+		Version int    `json:"version"`
+		Node    int32  `json:"node"`
+		Done    string `json:"done"`
+	}{1, id, done}
+	return a.show(result{body: body, text: func(t *text) { t.line("%s node %d", done, id) }})
+}

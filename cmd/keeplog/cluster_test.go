@@ -1,0 +1,248 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+// viewOf makes a view of three live brokers from lines such as "orders 0 leader 1 replicas 1,2,3 isr 1,2,3".
+func viewOf(t *testing.T, lines ...string) *clusterView {
+	t.Helper()
+	v := &clusterView{id: "c", controller: 1, topics: kadm.TopicDetails{}, minISR: map[string]int{}}
+	for id := int32(1); id <= 3; id++ {
+		v.brokers = append(v.brokers, viewBroker{id: id, address: fmt.Sprintf("h:%d", id), dirs: []viewDir{{path: "/d", total: 100 << 30, free: 50 << 30}}})
+	}
+	v.quorum = &viewQuorum{leader: 1, voters: []quorumMember{{id: 1}, {id: 2}, {id: 3}}}
+	for _, l := range lines {
+		var p kadm.PartitionDetail
+		var replicas, isr string
+		if _, err := fmt.Sscanf(l, "%s %d leader %d replicas %s isr %s", &p.Topic, &p.Partition, &p.Leader, &replicas, &isr); err != nil {
+			t.Fatalf("%s: %v", l, err)
+		}
+		var err error
+		if p.Replicas, err = brokerList("replicas", replicas); err != nil {
+			t.Fatal(err)
+		}
+		if isr != "-" {
+			if p.ISR, err = brokerList("isr", isr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, ok := v.topics[p.Topic]
+		if !ok {
+			d = kadm.TopicDetail{Topic: p.Topic, Partitions: kadm.PartitionDetails{}}
+			v.minISR[p.Topic] = 2
+		}
+		d.Partitions[p.Partition] = p
+		v.topics[p.Topic] = d
+	}
+	return v
+}
+
+const inSyncAll = "orders 0 leader 1 replicas 1,2,3 isr 1,2,3"
+
+// What is wrong is named, the worst first, and nothing else.
+func TestHealthNamesWhatIsWrong(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lines []string
+		plant func(*clusterView)
+		want  []string // kind: beginning of the text
+	}{
+		{"well", []string{inSyncAll}, nil, nil},
+		{"no controller", []string{inSyncAll}, func(v *clusterView) { v.controller = -1 }, []string{"no_controller: no leader of the metadata"}},
+		{"the quorum knows no leader", []string{inSyncAll}, func(v *clusterView) { v.quorum.leader = -1 }, []string{"no_controller: no leader"}},
+		{"nobody leads", []string{inSyncAll, "orders 1 leader -1 replicas 2,3 isr 2"}, nil, []string{
+			"offline_partitions: 1 partition has no leader, and can be neither written nor read: orders-1",
+			"not_in_sync: broker 3 is behind: 1 of its 2 replicas is not in sync: orders-1",
+		}},
+		{"below min.insync.replicas", []string{"orders 0 leader 1 replicas 1,2,3 isr 1"}, func(v *clusterView) { v.brokers[1].fenced, v.brokers[2].fenced = true, true }, []string{
+			"under_min_isr: 1 partition has fewer replicas in sync than min.insync.replicas asks for, and refuse",
+			"broker_down: broker 2 is down: 1 of its 1 replicas is not in sync",
+			"broker_down: broker 3 is down: 1 of its 1 replicas is not in sync",
+			"metadata_without_spare: 1 of 3 voters",
+		}},
+		{"one node down", []string{"orders 0 leader 1 replicas 1,2,3 isr 1,2"}, func(v *clusterView) { v.brokers[2].fenced = true }, []string{
+			"broker_down: broker 3 is down", "metadata_without_spare: 2 of 3 voters of the metadata log are well, and 2 are needed",
+		}},
+		{"behind", []string{"orders 0 leader 1 replicas 1,2,3 isr 1,2"}, nil, []string{"not_in_sync: broker 3 is behind: 1 of its 1 replicas is not in sync: orders-0"}},
+		{"silent", []string{inSyncAll}, func(v *clusterView) { v.brokers[1].silent = true }, []string{"broker_silent: broker 2 at h:2 does not answer", "metadata_without_spare: 2 of 3"}},
+		{"a disk", []string{inSyncAll}, func(v *clusterView) { v.brokers[1].dirs[0].failed = true; v.brokers[2].dirs[0].free = 100 << 20 }, []string{
+			"directory_failed: broker 2: the data directory /d has failed", "disk_low: broker 3: 100 MiB left for /d",
+		}},
+		{"lost", []string{inSyncAll}, func(v *clusterView) {
+			v.brokers[0].dirs[0].lostRecords, v.brokers[0].dirs[0].lostPartOf = []lostRecords{{1, 5, 7, 2}}, []string{"orders-0"}
+		}, []string{"lost_records: broker 1: the disk has lost 2 records of orders-0, offsets 5 to 6"}},
+		{"a voter is behind", []string{inSyncAll}, func(v *clusterView) { v.quorum.voters[2].lag = 5000 }, []string{"metadata_behind: node 3 is 5000 entries behind"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := viewOf(t, tc.lines...)
+			if tc.plant != nil {
+				tc.plant(v)
+			}
+			got := v.problems()
+			if len(got) != len(tc.want) {
+				t.Fatalf("%d problems, want %d: %v", len(got), len(tc.want), got)
+			}
+			for i, p := range got {
+				if line := p.Kind + ": " + p.What; !strings.HasPrefix(line, tc.want[i]) {
+					t.Errorf("%d: %s, want %s", i, line, tc.want[i])
+				}
+				if p.Try == "" {
+					t.Errorf("%s says nothing of what to do", p.Kind)
+				}
+			}
+		})
+	}
+}
+
+// Whatever the partitions and brokers: every partition gets distinct brokers that may hold it, as many as it must, nothing moves
+// without need, and no broker gets more than its share by much.
+func TestSpread(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for range 300 {
+		brokers := 1 + rng.IntN(6)
+		var all []int32
+		for id := range brokers {
+			all = append(all, int32(id+1))
+		}
+		parts := randomPartitions(rng, brokers)
+		o := spreadOptions{brokers: all[:1+rng.IntN(brokers)], held: map[int32]int{}, factor: rng.IntN(4)}
+		for _, p := range parts {
+			for _, id := range p.Replicas {
+				o.held[id]++
+			}
+		}
+		moves, short := spread(parts, o)
+		after := map[string][]int32{}
+		for _, m := range moves {
+			after[m.name()] = m.to
+			if slices.Equal(m.from, m.to) {
+				t.Fatalf("a move that moves nothing: %+v", m)
+			}
+		}
+		for _, p := range parts {
+			name := fmt.Sprintf("%s-%d", p.Topic, p.Partition)
+			to, moved := after[name]
+			if !moved {
+				to = p.Replicas
+			}
+			checkSpread(t, p, to, o, slices.Contains(short, name))
+		}
+	}
+}
+
+func randomPartitions(rng *rand.Rand, brokers int) []kadm.PartitionDetail {
+	var parts []kadm.PartitionDetail
+	for n := range 1 + rng.IntN(20) {
+		var ids []int32
+		for _, id := range rng.Perm(brokers)[:1+rng.IntN(min(3, brokers))] {
+			ids = append(ids, int32(id+1))
+		}
+		parts = append(parts, kadm.PartitionDetail{Topic: "t", Partition: int32(n), Replicas: ids})
+	}
+	return parts
+}
+
+func checkSpread(t *testing.T, p kadm.PartitionDetail, to []int32, o spreadOptions, short bool) {
+	t.Helper()
+	want := o.factor
+	if want == 0 {
+		want = len(p.Replicas)
+	}
+	if (len(to) != want) != short || short && len(to) != len(o.brokers) {
+		t.Fatalf("%v -> %v: want %d replicas on %v, short %v", p.Replicas, to, want, o.brokers, short)
+	}
+	sorted := slices.Sorted(slices.Values(to))
+	if len(slices.Compact(sorted)) != len(to) {
+		t.Fatalf("%v: a broker twice", to)
+	}
+	stayed := 0
+	for _, id := range to {
+		if !slices.Contains(o.brokers, id) {
+			t.Fatalf("%v: broker %d may not hold it", to, id)
+		}
+		if slices.Contains(p.Replicas, id) {
+			stayed++
+		}
+	}
+	could := 0
+	for _, id := range p.Replicas {
+		if slices.Contains(o.brokers, id) {
+			could++
+		}
+	}
+	if stayed != min(could, want) {
+		t.Fatalf("%v -> %v on %v: %d stayed, %d could", p.Replicas, to, o.brokers, stayed, could)
+	}
+}
+
+func TestSpreadBalances(t *testing.T) {
+	var parts []kadm.PartitionDetail
+	for n := range int32(12) {
+		parts = append(parts, kadm.PartitionDetail{Topic: "t", Partition: n, Replicas: []int32{4}})
+	}
+	o := spreadOptions{brokers: []int32{1, 2, 3}, held: map[int32]int{4: 12}, racks: map[int32]string{1: "a", 2: "a", 3: "b"}, factor: 2}
+	moves, short := spread(parts, o)
+	held, first := map[int32]int{}, map[int32]int{}
+	for _, m := range moves {
+		first[m.to[0]]++
+		for _, id := range m.to {
+			held[id]++
+		}
+		if !slices.Contains(m.to, 3) {
+			t.Errorf("%v: both in one rack", m.to)
+		}
+	}
+	if d := cmp.Diff(map[int32]int{1: 6, 2: 6, 3: 12}, held); d != "" || len(short) != 0 {
+		t.Errorf("replicas: %s", d)
+	}
+	if d := cmp.Diff(map[int32]int{1: 4, 2: 4, 3: 4}, first); d != "" {
+		t.Errorf("preferred leaders: %s", d)
+	}
+}
+
+func TestPlanRemoval(t *testing.T) {
+	// As many replicas as brokers: it cannot go without shrinking.
+	v := viewOf(t, inSyncAll)
+	if _, err := v.planRemoval(3, false); err == nil || !strings.Contains(err.Error(), "1 partition would have fewer replicas without broker 3: orders-0") {
+		t.Errorf("%v", err)
+	}
+	r, err := v.planRemoval(3, true)
+	if err != nil || len(r.moves) != 1 || !slices.Equal(r.moves[0].to, []int32{1, 2}) || r.voter == nil || !r.broker {
+		t.Errorf("%+v, %v", r, err)
+	}
+	// A fourth takes what the third had, and what lies on a broker that is down stays there.
+	v = viewOf(t, inSyncAll)
+	v.brokers = append(v.brokers, viewBroker{id: 4, dirs: []viewDir{}})
+	v.brokers[1].fenced = true
+	r, err = v.planRemoval(3, false)
+	if err != nil || len(r.moves) != 1 || !slices.Equal(r.moves[0].to, []int32{1, 2, 4}) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	// The only copy goes nowhere.
+	v = viewOf(t, "orders 0 leader 3 replicas 3 isr 3")
+	v.brokers = v.brokers[2:]
+	if _, err := v.planRemoval(3, true); err == nil {
+		t.Error("the only broker can be removed")
+	}
+	if _, err := viewOf(t, inSyncAll).planRemoval(9, false); err == nil {
+		t.Error("a node that is not there can be removed")
+	}
+}
+
+func TestDependents(t *testing.T) {
+	v := viewOf(t, inSyncAll, "orders 1 leader 2 replicas 2,1,3 isr 2,1", "orders 2 leader 2 replicas 2,3 isr 2,3", "orders 3 leader 2 replicas 2,1,3 isr 2,1,3")
+	led, needed := v.dependents(1)
+	if d := cmp.Diff([][]string{{"orders-0"}, {"orders-1"}}, [][]string{led, needed}); d != "" {
+		t.Error(d)
+	}
+}
