@@ -62,10 +62,12 @@ type Controller struct {
 	// turn is the order of decisions; see the package comment. It is taken before liveMu.
 	turn sync.Mutex
 
-	liveMu sync.Mutex // guards live and wake; never held across a proposal
+	liveMu sync.Mutex // guards live, wake and waiting; never held across a proposal
 	live   liveness
 	// wake is closed and replaced when a broker has reported or was fenced.
 	wake chan struct{}
+	// waiting are changes of in-sync sets whose turn has not come.
+	waiting []*inSyncCall
 }
 
 // New makes a controller.

@@ -73,6 +73,8 @@ func refusal(r metadata.Result) error {
 		kind = ErrUnknownTopic
 	case errors.Is(err, metadata.ErrUnknownBroker):
 		kind = ErrBrokerNotRegistered
+	case errors.Is(err, metadata.ErrStalePartitionEpoch):
+		kind = ErrInvalidUpdateVersion
 	case errors.Is(err, metadata.ErrStaleBrokerEpoch):
 		kind = ErrStaleBrokerEpoch
 	default:

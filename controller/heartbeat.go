@@ -218,8 +218,8 @@ func (c *Controller) balanceEvery() time.Duration {
 // WaitApplied waits until every live broker but this one has reported that it has applied an index, at most one second, and
 // says whether they have. On a node alone there is nothing to wait for.
 func (c *Controller) WaitApplied(ctx context.Context, index uint64) bool {
-	patience := time.NewTimer(appliedPatience)
-	defer patience.Stop()
+	ctx, cancel := context.WithTimeout(ctx, appliedPatience)
+	defer cancel()
 	for {
 		c.liveMu.Lock()
 		done := !c.live.ticked || c.live.applied(c.o.Proposer.Image(), index, c.o.Node)
@@ -230,8 +230,6 @@ func (c *Controller) WaitApplied(ctx context.Context, index uint64) bool {
 		}
 		select {
 		case <-wake:
-		case <-patience.C:
-			return false
 		case <-ctx.Done():
 			return false
 		}

@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/keeplog/keeplog/metadata"
 )
@@ -42,67 +44,118 @@ type ISRChanged struct {
 	Unclean                     bool
 }
 
+// inSyncCall is a request that waits for its turn. Requests that wait together are decided and committed together.
+type inSyncCall struct {
+	req AlterPartitionRequest
+	// The rest is written by the one that decides, before done is closed.
+	answers []ISRChanged
+	err     error
+	done    chan struct{}
+}
+
+// inSyncPatience bounds the commit of requests that were decided together: it does not end with the first caller's patience.
+const inSyncPatience = 10 * time.Second
+
 // AlterPartition changes in-sync sets. The error is of the request as a whole: ErrNotController, ErrBrokerNotRegistered,
 // ErrStaleBrokerEpoch. A change that moves the leadership away (it ends a reassignment, or the sender is drained or
 // shutting down) is made, and answered with ErrNewLeaderElected.
-func (c *Controller) AlterPartition(ctx context.Context, req AlterPartitionRequest) (answers []ISRChanged, err error) {
-	var of []int
-	var whole error
-	_, err = c.plan(ctx, func(p *planner) (records []metadata.Record) {
-		if _, whole = p.brokerAt(req.Broker, req.Epoch); whole != nil {
-			return nil
+func (c *Controller) AlterPartition(ctx context.Context, req AlterPartitionRequest) ([]ISRChanged, error) {
+	call := &inSyncCall{req: req, done: make(chan struct{})}
+	c.liveMu.Lock()
+	c.waiting = append(c.waiting, call)
+	c.liveMu.Unlock()
+	if err := c.decideInSync(ctx); err != nil && c.withdraw(call) {
+		return nil, err
+	}
+	select {
+	case <-call.done:
+		return call.answers, call.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrNotCommitted, context.Cause(ctx))
+	}
+}
+
+// withdraw takes a call back; false when somebody is deciding it.
+func (c *Controller) withdraw(call *inSyncCall) bool {
+	c.liveMu.Lock()
+	defer c.liveMu.Unlock()
+	i := slices.Index(c.waiting, call)
+	if i >= 0 {
+		c.waiting = slices.Delete(c.waiting, i, i+1)
+	}
+	return i >= 0
+}
+
+// decideInSync decides all calls that wait when its turn comes.
+func (c *Controller) decideInSync(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), inSyncPatience)
+	defer cancel()
+	var calls []*inSyncCall
+	var of []*ISRChanged
+	_, err := c.plan(ctx, func(p *planner) (records []metadata.Record) {
+		c.liveMu.Lock()
+		calls, c.waiting = c.waiting, nil
+		c.liveMu.Unlock()
+		seen := map[PartitionRef]*inSyncCall{}
+		for _, call := range calls {
+			if _, call.err = p.brokerAt(call.req.Broker, call.req.Epoch); call.err != nil {
+				continue
+			}
+			planned, at := p.planInSync(call, seen)
+			records = append(records, planned...)
+			for _, i := range at {
+				of = append(of, &call.answers[i])
+			}
 		}
-		answers, records, of = p.planInSync(req)
 		return records
 	}, func(i int, _ metadata.Result, err error) {
 		if err != nil {
-			answers[of[i]].Err = err
+			of[i].Err = err
 		}
 	})
-	if err != nil || whole != nil {
-		return nil, first(err, whole)
-	}
 	img := c.o.Proposer.Image()
-	for i := range answers {
-		a := &answers[i]
+	for _, call := range calls {
+		call.fill(img)
+		close(call.done)
+	}
+	return err
+}
+
+// fill tells the state after the change.
+func (call *inSyncCall) fill(img *metadata.Image) {
+	for i := range call.answers {
+		a := &call.answers[i]
 		if part, ok := img.Partition(a.Topic, a.Partition); ok && a.Err == nil {
 			a.Leader, a.LeaderEpoch, a.PartitionEpoch = part.Leader, part.LeaderEpoch, part.PartitionEpoch
 			a.ISR, a.Unclean = part.ISR, part.Unclean
 		}
 	}
-	return answers, nil
 }
 
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// planInSync plans the changes. records[i] belongs to the answer at index of[i].
-func (p *planner) planInSync(req AlterPartitionRequest) (answers []ISRChanged, records []metadata.Record, of []int) {
-	seen := map[PartitionRef]bool{}
-	for i := range req.Changes {
-		ch := &req.Changes[i]
+// planInSync plans the changes of one request. records[i] belongs to the answer at index of[i]. seen are the partitions that
+// this plan has changed already.
+func (p *planner) planInSync(call *inSyncCall, seen map[PartitionRef]*inSyncCall) (records []metadata.Record, of []int) {
+	for i := range call.req.Changes {
+		ch := &call.req.Changes[i]
 		ref := PartitionRef{ch.Topic, ch.Partition}
 		a := ISRChanged{Topic: ch.Topic, Partition: ch.Partition}
 		var rec metadata.PartitionChanged
 		var changed bool
-		if seen[ref] {
+		switch by := seen[ref]; by {
+		case nil:
+			rec, changed, a.Err = p.inSyncOne(call.req.Broker, ch)
+			seen[ref] = call
+		case call:
 			a.Err = answer(ErrInvalidRequest, "Partition %d of topic %s appears more than once.", ch.Partition, ch.Topic)
-		} else {
-			rec, changed, a.Err = p.inSyncOne(req.Broker, ch)
+		default:
+			a.Err = answer(ErrInvalidUpdateVersion, "Partition %d of topic %s is being changed.", ch.Partition, ch.Topic)
 		}
-		seen[ref] = true
 		if changed {
-			records, of = append(records, rec), append(of, len(answers))
+			records, of = append(records, rec), append(of, i)
 		}
-		answers = append(answers, a)
+		call.answers = append(call.answers, a)
 	}
-	return answers, records, of
+	return records, of
 }
 
 // inSyncOne plans one change. With ErrNewLeaderElected the record is to be proposed all the same.

@@ -332,9 +332,14 @@ func (c *cluster) checkChange(name string, was, p *metadata.Partition) {
 	}
 }
 
-// TestPlansKeepWhatIsCommitted drives the plans through random lives of a cluster and compares with what its replicas have.
+// TestPlansKeepWhatIsCommitted drives the plans through random lives of a cluster and compares with what its replicas have:
+// KEEPLOG_HARNESS_COUNT seeds from KEEPLOG_SEED on, or a few from a random one.
 func TestPlansKeepWhatIsCommitted(t *testing.T) {
-	const seeds, steps = 25, 300
+	const steps = 250
+	seeds := 12
+	if n, err := strconv.Atoi(os.Getenv("KEEPLOG_HARNESS_COUNT")); err == nil {
+		seeds = n
+	}
 	base, err := strconv.ParseUint(os.Getenv("KEEPLOG_SEED"), 10, 64)
 	if err != nil {
 		base = rand.Uint64()
