@@ -47,8 +47,8 @@ func TestBegin(t *testing.T) {
 		c.nodes[3].start()
 		time.Sleep(time.Minute) // virtual time: two of three do not begin
 		for _, id := range []int{1, 3} {
-			if n := c.nodes[id]; n.q.Term() != 0 || n.q.raft.LastIndex() != 0 {
-				t.Errorf("node %d: term %d, %d entries", id, n.q.Term(), n.q.raft.LastIndex())
+			if n := c.nodes[id]; n.q.Term() != 0 || n.q.raft().LastIndex() != 0 {
+				t.Errorf("node %d: term %d, %d entries", id, n.q.Term(), n.q.raft().LastIndex())
 			}
 		}
 		at := time.Now()
@@ -168,7 +168,7 @@ func TestWipedVoter(t *testing.T) {
 			wiped.wipe()
 			wiped.start()
 			wiped.refusedWith(ErrForeign, fmt.Sprintf("keeplog cluster remove %d", id), "keeplog serve --join", "wiped")
-			if wiped.q.Term() != 0 || wiped.q.raft.LastIndex() != 0 {
+			if wiped.q.Term() != 0 || wiped.q.raft().LastIndex() != 0 {
 				t.Error("the wiped node took part")
 			}
 			wiped.stop()
@@ -196,7 +196,7 @@ func TestWipedBeforeItFollowed(t *testing.T) {
 		c.start()
 		c.isolate(3, true) // its answer is out
 		c.eventually("the cluster begins", func() bool {
-			return c.nodes[1].q.raft.LastIndex() > 0 || c.nodes[1].q.Term() == 0 && len(c.nodes[1].q.servers()) == 0
+			return c.nodes[1].q.raft().LastIndex() > 0 || c.nodes[1].q.Term() == 0 && len(c.nodes[1].q.servers()) == 0
 		})
 		wiped := c.nodes[3]
 		_ = wiped.q.Close()
@@ -225,7 +225,7 @@ func TestDifferentLists(t *testing.T) {
 		c.nodes[1].refusedWith(ErrVoters, "node 2 lists 1@n1:9093,2@n2:9093, this node lists 1@n1:9093,2@n2:9093,3@n3:9093")
 		c.nodes[2].refusedWith(ErrVoters, "node 1 lists")
 		for _, n := range c.nodes {
-			if n.q.raft.LastIndex() != 0 {
+			if n.q.raft().LastIndex() != 0 {
 				t.Errorf("node %d has begun", n.id)
 			}
 		}

@@ -411,7 +411,7 @@ func hostile(t *testing.T, fastPath bool) (wrong int) {
 		t.Fatal(err)
 	}
 	mark := []byte("entry of the deposed leader")
-	_ = lead.q.raft.Apply(mark, time.Second).Error()
+	_ = lead.q.raft().Apply(mark, time.Second).Error()
 	first, _ := lead.store.FirstIndex()
 	last, _ := lead.store.LastIndex()
 	var e raft.Log

@@ -85,7 +85,7 @@ func TestDamagedEntryStops(t *testing.T) {
 	seen := n.q.Image()
 	good := metadata.AppendCommand(nil, &metadata.Command{Session: metadata.Session{Epoch: metadata.NoEpoch}})
 	good[len(good)-1] ^= 1
-	f := n.q.raft.Apply(good, time.Second)
+	f := n.q.raft().Apply(good, time.Second)
 	if err := <-n.fatal; !errors.Is(err, metadata.ErrCorrupt) {
 		t.Error(err)
 	}

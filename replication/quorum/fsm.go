@@ -46,6 +46,8 @@ func newFSM(log *slog.Logger, fail func(error)) *fsm {
 	return f
 }
 
+var errApplied = errors.New("quorum: an entry that is applied came again")
+
 // reply is what a proposal gets back from the state machine.
 type reply struct {
 	outcome metadata.Outcome
@@ -56,6 +58,9 @@ type reply struct {
 func (f *fsm) Apply(l *raft.Log) any {
 	if f.stuck != nil {
 		return reply{err: errStuck}
+	}
+	if l.Index <= f.image.Load().Index() {
+		return reply{err: errApplied} // Raft was opened again
 	}
 	next, delta, out, err := metadata.Apply(f.image.Load(), metadata.Entry{Index: l.Index, Term: l.Term, Payload: l.Data})
 	if err != nil {
@@ -144,6 +149,9 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	img, err := metadata.ReadSnapshot(r)
 	if err != nil {
 		return errors.Join(err, r.Close())
+	}
+	if img.Index() <= f.image.Load().Index() {
+		return r.Close() // Raft was opened again
 	}
 	f.entries.Store(0)
 	f.bytes.Store(0)

@@ -211,7 +211,7 @@ func (l *lane) commit(payload []byte) (metadata.Outcome, error) {
 		if _, err := q.Lead(); err != nil && !unknown {
 			return metadata.Outcome{}, err
 		}
-		f := q.raft.Apply(payload, enqueueTimeout)
+		f := q.raft().Apply(payload, enqueueTimeout)
 		err := f.Error()
 		if err == nil {
 			r := f.Response().(reply)
@@ -252,7 +252,7 @@ func (l *lane) again() bool {
 		if _, err := q.Lead(); err == nil {
 			return true
 		}
-		if _, id := q.raft.LeaderWithID(); id != "" && id != serverID(q.o.Node) {
+		if _, id := q.raft().LeaderWithID(); id != "" && id != serverID(q.o.Node) {
 			return false
 		}
 		select {

@@ -64,7 +64,7 @@ type Status struct {
 // Status is the state of the quorum as this node knows it.
 func (q *Quorum) Status() Status {
 	img := q.Image()
-	s := Status{Term: q.Term(), Leader: -1, Last: q.raft.LastIndex(), Commit: q.raft.CommitIndex(), Applied: img.Index()}
+	s := Status{Term: q.Term(), Leader: -1, Last: q.raft().LastIndex(), Commit: q.raft().CommitIndex(), Applied: img.Index()}
 	if id, ok := q.Leader(); ok {
 		s.Leader = id
 	}
@@ -108,7 +108,7 @@ func (s *peers) reachOf(m *MemberStatus, term uint64) {
 
 // servers are the members in Raft's newest configuration.
 func (q *Quorum) servers() []raft.Server {
-	f := q.raft.GetConfiguration()
+	f := q.raft().GetConfiguration()
 	if f.Error() != nil {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (q *Quorum) RemoveMember(ctx context.Context, id metadata.BrokerID) error {
 			return fmt.Errorf("%w: without node %d, %d of %d voters are alive", ErrMajority, id, up, left)
 		}
 		if id == q.o.Node {
-			if err := wait(ctx, q.raft.LeadershipTransfer(), func(err error) error { return fmt.Errorf("quorum: give up the leadership: %w", err) }); err != nil {
+			if err := wait(ctx, q.raft().LeadershipTransfer(), func(err error) error { return fmt.Errorf("quorum: give up the leadership: %w", err) }); err != nil {
 				return err
 			}
 			return q.notLeader()
@@ -267,11 +267,11 @@ func (q *Quorum) configure(ctx context.Context) error {
 		id, address := serverID(s.who.id), s.who.address()
 		switch s.do {
 		case stepRemove:
-			f = q.raft.RemoveServer(id, 0, enqueueTimeout)
+			f = q.raft().RemoveServer(id, 0, enqueueTimeout)
 		case stepVoter:
-			f = q.raft.AddVoter(id, address, 0, enqueueTimeout)
+			f = q.raft().AddVoter(id, address, 0, enqueueTimeout)
 		case stepNonvoter:
-			f = q.raft.AddNonvoter(id, address, 0, enqueueTimeout)
+			f = q.raft().AddNonvoter(id, address, 0, enqueueTimeout)
 		}
 		q.o.Logger.Info("the members change", "node", s.who.id, "to", s.do.String())
 		if err := wait(ctx, f, func(err error) error { return fmt.Errorf("quorum: node %d to %s: %w", s.who.id, s.do, err) }); err != nil {
@@ -361,6 +361,7 @@ func (s *peers) tend() {
 		}
 		term, err := q.Lead()
 		if err != nil {
+			s.seenImage = nil
 			continue
 		}
 		ctx, cancel := context.WithTimeout(q.ctx, enqueueTimeout)
@@ -374,6 +375,7 @@ func (s *peers) tend() {
 func (s *peers) care(ctx context.Context, term uint64) error {
 	q := s.q
 	img := q.Image()
+	s.watchInstalls(img)
 	for _, m := range img.Members() {
 		if e := s.controllerOf(m); e.Port != 0 && e != m.Controller {
 			if err := q.change(ctx, func(uint64) error { return q.move(ctx, term, m.ID, e) }); err != nil {
@@ -399,6 +401,16 @@ func (s *peers) lead() {
 	s.sinceMu.Lock()
 	defer s.sinceMu.Unlock()
 	s.since = time.Now()
+}
+
+// watchInstalls tells of members that are sent one snapshot after the other and accept nothing behind it.
+func (s *peers) watchInstalls(img *metadata.Image) {
+	for _, m := range img.Members() {
+		if n := s.seen.get(m.ID).installs; n >= 3 && n != s.alarmed[m.ID] {
+			s.alarmed[m.ID] = n
+			s.q.o.Logger.Error("a member takes snapshots and follows none", "node", m.ID, "snapshots", n)
+		}
+	}
 }
 
 // move records where a member listens.

@@ -359,7 +359,7 @@ func TestReadyFollower(t *testing.T) {
 		lead.start()
 		c.ready()
 		for c.leader() != lead {
-			_ = c.leader().q.raft.LeadershipTransferToServer(serverID(lead.o.Node), lead.q.self().address()).Error()
+			_ = c.leader().q.raft().LeadershipTransferToServer(serverID(lead.o.Node), lead.q.self().address()).Error()
 			time.Sleep(time.Second) // virtual time
 		}
 		c.eventually("the others know that the leader has moved", func() bool {

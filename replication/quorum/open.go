@@ -80,7 +80,7 @@ func (q *Quorum) open() error {
 	if q.o.Listener != nil {
 		q.peers = newPeers(q)
 	}
-	q.snaps = &snapshots{fs: q.o.FS, dir: q.o.Dir, log: q.o.Logger, fail: q.fail}
+	q.snaps = &snapshots{fs: q.o.FS, dir: q.o.Dir, log: q.o.Logger, fail: q.fail, contradicted: make(chan struct{}, 1)}
 	best, err := q.snaps.open()
 	if err != nil {
 		return err
@@ -91,8 +91,12 @@ func (q *Quorum) open() error {
 			return err
 		}
 	}
-	q.store = &failStop{store: store, fail: q.fail, keep: q.snaps.oldest, clock: time.Now()}
+	q.store = &failStop{store: store, fail: q.fail, keep: q.snaps.oldest, covers: q.snaps.covers, clock: time.Now()}
+	q.snaps.term = q.store.term
 	if err := q.begin(store); err != nil {
+		return err
+	}
+	if err := q.covered(best); err != nil {
 		return err
 	}
 	switch err := q.checkStore(store, best); {
@@ -202,7 +206,9 @@ func (q *Quorum) config() *raft.Config {
 
 func (q *Quorum) transport() raft.Transport {
 	if q.peers != nil {
-		return newTransport(newStream(q.peers.port), &q.o, q.peers.seen)
+		t := newTransport(newStream(q.peers.port), &q.o, q.peers.seen)
+		q.peers.wire.Store(t.NetworkTransport)
+		return t
 	}
 	_, t := raft.NewInmemTransport(q.self().address())
 	return t
@@ -212,17 +218,12 @@ func (q *Quorum) transport() raft.Transport {
 func (q *Quorum) start() error {
 	q.fsm = newFSM(q.o.Logger, q.fail)
 	q.fsm.check = q.checkImage
-	logs, err := raft.NewLogCache(128, q.store)
-	if err != nil {
+	if err := q.startRaft(); err != nil {
 		return err
 	}
-	if q.raft, err = raft.NewRaft(q.config(), q.fsm, logs, q.store, q.snaps, q.transport()); err != nil {
-		return fmt.Errorf("quorum: start Raft in %s: %w", q.o.Dir, err)
-	}
 	if err := q.checkMember(); err != nil {
-		return errors.Join(err, q.raft.Shutdown().Error())
+		return errors.Join(err, q.raft().Shutdown().Error())
 	}
-	q.raft.RegisterObserver(q.observer())
 	for i := range q.lanes {
 		q.lanes[i] = newLane(q, metadata.Lane(i))
 		q.inFlight.Go(q.lanes[i].run)
@@ -235,7 +236,23 @@ func (q *Quorum) start() error {
 		q.work.Go(q.peers.port.listen)
 		q.work.Go(q.peers.greet)
 		q.work.Go(q.peers.tend)
+		q.work.Go(q.reopen)
 	}
+	return nil
+}
+
+// startRaft opens the library's member on the store and the snapshots.
+func (q *Quorum) startRaft() error {
+	logs, err := raft.NewLogCache(128, q.store)
+	if err != nil {
+		return err
+	}
+	r, err := raft.NewRaft(q.config(), q.fsm, logs, q.store, q.snaps, q.transport())
+	if err != nil {
+		return fmt.Errorf("quorum: start Raft in %s: %w", q.o.Dir, err)
+	}
+	r.RegisterObserver(q.observer())
+	q.live.Store(r)
 	return nil
 }
 
@@ -298,14 +315,14 @@ func (q *Quorum) leadership() {
 			<-q.notify
 		}
 		q.setReady(0)
-		if q.raft.State() == raft.Leader {
-			q.takeOver(q.raft.CurrentTerm())
+		if q.raft().State() == raft.Leader {
+			q.takeOver(q.raft().CurrentTerm())
 		}
 	}
 }
 
 func (q *Quorum) takeOver(term uint64) {
-	if err := q.raft.Barrier(0).Error(); err != nil {
+	if err := q.raft().Barrier(0).Error(); err != nil {
 		q.o.Logger.Debug("lost the metadata log before it was read", "term", term, "error", err)
 		return
 	}
@@ -319,7 +336,7 @@ func (q *Quorum) takeOver(term uint64) {
 		q.fail(err)
 		return
 	}
-	if q.raft.State() == raft.Leader && q.raft.CurrentTerm() == term {
+	if q.raft().State() == raft.Leader && q.raft().CurrentTerm() == term {
 		q.setReady(term)
 	}
 }
@@ -345,5 +362,5 @@ func (q *Quorum) firstRecord(term uint64) error {
 		Session: metadata.Session{Broker: q.o.Node, Epoch: metadata.NoEpoch},
 		Groups:  []metadata.Group{{Term: term, Records: []metadata.Record{rec}}},
 	})
-	return q.raft.Apply(payload, 0).Error()
+	return q.raft().Apply(payload, 0).Error()
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -20,6 +21,8 @@ type peers struct {
 	port *port
 	book *book
 	seen *progress
+	// wire is Raft's transport.
+	wire atomic.Pointer[raft.NetworkTransport]
 	// changing is held by who changes the members: one change at a time.
 	changing chan struct{}
 
@@ -31,6 +34,8 @@ type peers struct {
 	checked   uint64
 	lastCheck time.Time
 	seenImage *metadata.Image
+	// alarmed is at how many snapshots without progress an alarm was given.
+	alarmed map[metadata.BrokerID]int
 	// since is when this node became ready to lead.
 	sinceMu sync.Mutex
 	since   time.Time
@@ -38,7 +43,7 @@ type peers struct {
 
 func newPeers(q *Quorum) *peers {
 	b := newBook(q.o.Voters)
-	s := &peers{q: q, port: newPort(&q.o, b), book: b, seen: &progress{}, changing: make(chan struct{}, 1), told: -1}
+	s := &peers{q: q, port: newPort(&q.o, b), book: b, seen: &progress{}, changing: make(chan struct{}, 1), told: -1, alarmed: map[metadata.BrokerID]int{}}
 	s.port.cluster = func() string {
 		if id := q.Image().ClusterID(); id != "" {
 			return id
@@ -47,7 +52,7 @@ func newPeers(q *Quorum) *peers {
 	}
 	s.port.image = q.Image
 	s.port.answer = s.answer
-	s.port.acceptRaw = func() bool { return q.raft.LastIndex() > 0 }
+	s.port.acceptRaw = func() bool { return q.raft().LastIndex() > 0 }
 	return s
 }
 
@@ -58,7 +63,7 @@ func (s *peers) self() *hello {
 	servers := q.servers()
 	h := &hello{
 		who: identity{q.o.Node, q.o.Directory}, cluster: s.port.cluster(), term: q.Term(), leader: -1, applied: img.Index(),
-		empty: q.raft.LastIndex() == 0 && q.Term() == 0, begun: len(servers) > 0, listed: listOf(q.o.Voters),
+		empty: q.raft().LastIndex() == 0 && q.Term() == 0, begun: len(servers) > 0, listed: listOf(q.o.Voters),
 		internal: q.o.Internal, controller: q.o.Controller, members: members(img, servers),
 	}
 	if id, ok := q.Leader(); ok {
@@ -265,7 +270,7 @@ func (s *peers) act(ctx context.Context, c course) {
 		q.refuse(c.refuse)
 	case actBegin:
 		q.o.Logger.Info("this node begins the cluster", "members", fmt.Sprint(c.begin))
-		if err := q.raft.BootstrapCluster(configuration(c.begin)).Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
+		if err := q.raft().BootstrapCluster(configuration(c.begin)).Error(); err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 			q.o.Logger.Error("the cluster could not be begun", "error", err)
 		}
 	case actJoin:

@@ -145,8 +145,9 @@ func (t Timing) withDefaults(alone bool) Timing {
 
 // Quorum is this node's member of the Raft group. Its methods are safe for concurrent use.
 type Quorum struct {
-	o     Options
-	raft  *raft.Raft
+	o Options
+	// live is Raft, which is opened again after a snapshot that contradicts the log.
+	live  atomic.Pointer[raft.Raft]
 	store *failStop
 	snaps *snapshots
 	fsm   *fsm
@@ -196,6 +197,9 @@ type Applied struct {
 	Results []metadata.Result
 }
 
+// raft is the library's member.
+func (q *Quorum) raft() *raft.Raft { return q.live.Load() }
+
 // Image is the newest image that this node has applied.
 func (q *Quorum) Image() *metadata.Image { return q.fsm.image.Load() }
 
@@ -210,7 +214,7 @@ func (q *Quorum) SetBrokerEpoch(epoch int64) { q.epoch.Store(epoch) }
 // Lead says in which term this node leads, all earlier entries applied. The error wraps ErrNotLeader.
 func (q *Quorum) Lead() (term uint64, err error) {
 	term = q.ready.Load()
-	if term == 0 || q.raft.State() != raft.Leader || q.raft.CurrentTerm() != term {
+	if term == 0 || q.raft().State() != raft.Leader || q.raft().CurrentTerm() != term {
 		return 0, q.notLeader()
 	}
 	return term, nil
@@ -218,13 +222,13 @@ func (q *Quorum) Lead() (term uint64, err error) {
 
 // Leader is the node that leads, as far as this one knows.
 func (q *Quorum) Leader() (id metadata.BrokerID, ok bool) {
-	_, server := q.raft.LeaderWithID()
+	_, server := q.raft().LeaderWithID()
 	id, err := parseServerID(string(server))
 	return id, err == nil
 }
 
 // Term is Raft's current term.
-func (q *Quorum) Term() uint64 { return q.raft.CurrentTerm() }
+func (q *Quorum) Term() uint64 { return q.raft().CurrentTerm() }
 
 // WaitLeader waits until this node leads and is ready, as a single voter soon does.
 func (q *Quorum) WaitLeader(ctx context.Context) error {
@@ -249,7 +253,7 @@ func (q *Quorum) VerifyLeader(ctx context.Context) error {
 	if _, err := q.Lead(); err != nil {
 		return err
 	}
-	return wait(ctx, q.raft.VerifyLeader(), func(err error) error { return fmt.Errorf("%w: %w", ErrNotLeader, err) })
+	return wait(ctx, q.raft().VerifyLeader(), func(err error) error { return fmt.Errorf("%w: %w", ErrNotLeader, err) })
 }
 
 // wait waits for a future or the context.
@@ -299,12 +303,13 @@ func (q *Quorum) Close() error {
 	case <-patience.C:
 		q.o.Logger.Error("the metadata log closes with an entry in flight", "dir", q.o.Dir)
 	}
-	err := q.raft.Shutdown().Error()
+	err := q.raft().Shutdown().Error()
 	close(q.gone)
 	if q.peers != nil {
-		err = errors.Join(err, q.peers.port.close())
+		err = errors.Join(err, q.peers.wire.Load().Close(), q.peers.port.close())
 	}
 	q.work.Wait()
+	err = errors.Join(err, q.raft().Shutdown().Error()) // it may have been opened again meanwhile
 	return errors.Join(err, q.store.close())
 }
 

@@ -62,6 +62,11 @@ type snapshots struct {
 	log  *slog.Logger
 	fail func(error)
 
+	// term finds the term of an entry of the log, 0 for one that is not there; contradicted is told of a snapshot whose last entry
+	// is another in the log.
+	term         func(index uint64) uint64
+	contradicted chan struct{}
+
 	mu sync.Mutex
 	// all are the snapshots, the newest first.
 	all []snapshotInfo
@@ -137,6 +142,25 @@ func parseSnapshotName(name string) (term, index uint64, ok bool) {
 
 func snapshotName(term, index uint64) string {
 	return snapshotPrefix + strconv.FormatUint(term, 10) + "-" + strconv.FormatUint(index, 10)
+}
+
+// newest is the newest snapshot, nil when there is none.
+func (s *snapshots) newest() *snapshotInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) == 0 {
+		return nil
+	}
+	info := s.all[0]
+	return &info
+}
+
+// covers are index and term of the newest snapshot, 0 when there is none.
+func (s *snapshots) covers() (index, term uint64) {
+	if info := s.newest(); info != nil {
+		return info.index, info.term
+	}
+	return 0, 0
 }
 
 // oldest is the index of the oldest snapshot, 0 when there is none.
@@ -331,6 +355,12 @@ func (w *sink) Close() error {
 		return errors.Join(fmt.Errorf("quorum: snapshot %s: %w", w.info.name, err), w.Cancel())
 	}
 	w.done = true
+	if t := w.s.termAt(w.info.index); t != 0 && t != w.info.term {
+		select {
+		case w.s.contradicted <- struct{}{}:
+		default:
+		}
+	}
 	return w.s.add(w.info)
 }
 
@@ -368,6 +398,13 @@ func (s *snapshots) syncFailed(err error) error {
 		s.fail(fmt.Errorf("quorum: fsync of a snapshot: %w", err))
 	}
 	return err
+}
+
+func (s *snapshots) termAt(index uint64) uint64 {
+	if s.term == nil {
+		return 0
+	}
+	return s.term(index)
 }
 
 // Cancel drops the snapshot.

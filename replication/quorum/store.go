@@ -184,9 +184,28 @@ type failStop struct {
 	fail  func(error)
 	// keep is the index of the oldest snapshot that is kept, 0 when there is none: entries after it stay.
 	keep func() uint64
+	// covers are index and term of the newest snapshot, 0 when there is none.
+	covers func() (index, term uint64)
 	// since is when the call under way began, in nanoseconds of the watchdog's clock; 0 when there is none.
 	since atomic.Int64
 	clock time.Time
+}
+
+// IsMonotonic says that a snapshot that came from the leader takes the place of the whole log: it does when the log ends before
+// it, else there would be a gap between what was there and what comes after the snapshot.
+func (s *failStop) IsMonotonic() bool {
+	last, err := s.store.LastIndex()
+	index, _ := s.covers()
+	return err == nil && last < index
+}
+
+// term is the term of an entry, 0 for one that is not there.
+func (s *failStop) term(index uint64) uint64 {
+	var l raft.Log
+	if s.store.GetLog(index, &l) != nil {
+		return 0
+	}
+	return l.Term
 }
 
 func (s *failStop) close() error { return s.store.Close() }
@@ -218,7 +237,19 @@ func (s *failStop) FirstIndex() (uint64, error) { return s.store.FirstIndex() }
 func (s *failStop) LastIndex() (uint64, error) { return s.store.LastIndex() }
 
 // GetLog reads an entry.
-func (s *failStop) GetLog(index uint64, l *raft.Log) error { return s.store.GetLog(index, l) }
+func (s *failStop) GetLog(index uint64, l *raft.Log) error {
+	err := s.store.GetLog(index, l)
+	if errors.Is(err, raft.ErrLogNotFound) {
+		// The leader may ask whether it is the last entry of the snapshot that is before what it sends. The library looks for
+		// that entry in the log only, where it is not when the log begins behind the snapshot, and is sent the snapshot again
+		// and again. Only the term of this entry is looked at: a leader whose log begins behind it sends the snapshot instead.
+		if at, term := s.covers(); at == index && index > 0 {
+			*l = raft.Log{Index: index, Term: term, Type: raft.LogNoop}
+			return nil
+		}
+	}
+	return err
+}
 
 // Get reads a value.
 func (s *failStop) Get(key []byte) ([]byte, error) { return s.store.Get(key) }

@@ -34,14 +34,14 @@ func (q *Quorum) snapshotLoop() {
 
 // snapshot takes one, and lets the log keep as many entries behind it as fit.
 func (q *Quorum) snapshot() error {
-	c := q.raft.ReloadableConfig()
+	c := q.raft().ReloadableConfig()
 	if c.TrailingLogs = q.o.Timing.Trailing; c.TrailingLogs == 0 {
 		c.TrailingLogs = trailing(q.fsm.entries.Load(), q.fsm.bytes.Load())
 	}
-	if err := q.raft.ReloadConfig(c); err != nil {
+	if err := q.raft().ReloadConfig(c); err != nil {
 		return err
 	}
-	return q.raft.Snapshot().Error()
+	return q.raft().Snapshot().Error()
 }
 
 // trailing is the number of entries that stay, by the size of the last ones.
