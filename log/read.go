@@ -30,15 +30,9 @@ func (l *Log) Read(r ReadRequest) (*Span, error) {
 			return nil, nil
 		}
 		sp, err := l.readView(v, &r, bound)
-		if errors.Is(err, segment.ErrGone) {
+		if l.moved(v, err) {
 			if err := l.Err(); err != nil {
 				return nil, err
-			}
-			if again := l.view.Load(); again == v {
-				if v.changing == nil {
-					return nil, err
-				}
-				<-v.changing
 			}
 			continue
 		}
@@ -128,12 +122,43 @@ func (l *Log) about(s *segment.Segment, o record.Offset) int64 {
 	return int64(s.About(o))
 }
 
+// moved says that a look at a view met a segment that is gone, and that there is another view now, or soon: a truncation under
+// way is waited for.
+func (l *Log) moved(v *view, err error) bool {
+	if !errors.Is(err, segment.ErrGone) {
+		return false
+	}
+	if l.view.Load() != v {
+		return true
+	}
+	if v.changing == nil {
+		return false
+	}
+	<-v.changing
+	return true
+}
+
 // OffsetForTime finds the first record with a timestamp of at least ts (ms), from the log start on and below bound.
 func (l *Log) OffsetForTime(ts int64, bound record.Offset) (TimeOffset, bool, error) {
-	if err := l.Err(); err != nil {
-		return TimeOffset{}, false, err
+	return l.lookUp(func(v *view) (TimeOffset, bool, error) { return l.offsetForTime(v, ts, bound) })
+}
+
+// lookUp looks into the segments, again where one of them went meanwhile.
+func (l *Log) lookUp(in func(*view) (TimeOffset, bool, error)) (TimeOffset, bool, error) {
+	for {
+		if err := l.Err(); err != nil {
+			return TimeOffset{}, false, err
+		}
+		v := l.view.Load()
+		found, ok, err := in(v)
+		if !l.moved(v, err) {
+			return found, ok, readError(err)
+		}
 	}
-	v, start := l.view.Load(), l.StartOffset()
+}
+
+func (l *Log) offsetForTime(v *view, ts int64, bound record.Offset) (TimeOffset, bool, error) {
+	start := l.StartOffset()
 	for i := v.find(start); i < len(v.segments); i++ {
 		s := v.segments[i]
 		if s.Base() >= bound {
@@ -148,11 +173,8 @@ func (l *Log) OffsetForTime(ts int64, bound record.Offset) (TimeOffset, bool, er
 		if err == nil {
 			found, ok, err = l.timeIn(s, ts, start)
 		}
-		if errors.Is(err, segment.ErrGone) && l.view.Load() != v {
-			return l.OffsetForTime(ts, bound)
-		}
 		if err != nil {
-			return TimeOffset{}, false, readError(err)
+			return TimeOffset{}, false, err
 		}
 		if ok {
 			if found.Offset >= bound {
@@ -201,10 +223,11 @@ func (l *Log) timeInBatch(s *segment.Segment, b segment.Batch, ts int64, from re
 
 // MaxTimestamp finds the first record with the largest timestamp, from the log start on and below bound.
 func (l *Log) MaxTimestamp(bound record.Offset) (TimeOffset, bool, error) {
-	if err := l.Err(); err != nil {
-		return TimeOffset{}, false, err
-	}
-	v, start := l.view.Load(), l.StartOffset()
+	return l.lookUp(func(v *view) (TimeOffset, bool, error) { return l.maxTimestamp(v, bound) })
+}
+
+func (l *Log) maxTimestamp(v *view, bound record.Offset) (TimeOffset, bool, error) {
+	start := l.StartOffset()
 	best, largest := -1, int64(record.NoTimestamp)
 	for i := v.find(start); i < len(v.segments) && v.segments[i].Base() < bound; i++ {
 		newest, err := v.segments[i].NewestTimestamp()
@@ -223,7 +246,7 @@ func (l *Log) MaxTimestamp(bound record.Offset) (TimeOffset, bool, error) {
 		if err == nil && largest > 0 { // it lies at or above the bound, or below the log start: look at all batches
 			return l.scanMaxTimestamp(v, start, bound)
 		}
-		return TimeOffset{}, false, readError(err)
+		return TimeOffset{}, false, err
 	}
 	found.Epoch = l.EpochAt(found.Offset)
 	return found, true, nil
@@ -245,7 +268,7 @@ func (l *Log) scanMaxTimestamp(v *view, start, bound record.Offset) (TimeOffset,
 			return b.LastOffset() < bound
 		})
 		if err != nil {
-			return TimeOffset{}, false, readError(err)
+			return TimeOffset{}, false, err
 		}
 	}
 	if from == nil {

@@ -1,6 +1,7 @@
 package log
 
 import (
+	"errors"
 	"io/fs"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keeplog/keeplog/record"
+	"github.com/keeplog/keeplog/segment"
 	"github.com/keeplog/keeplog/vfs"
 )
 
@@ -124,4 +126,38 @@ func TestTrimBesideProducer(t *testing.T) {
 	}
 	done.Store(true)
 	writer.Wait()
+}
+
+// Lookups by time beside retention answer, whatever goes meanwhile.
+func TestTimeBesideRetention(t *testing.T) {
+	r := newRig(t, vfs.NewMem())
+	r.config.Segment.Bytes = 3000
+	r.config.Retention.Bytes = 6000
+	l := r.log(0)
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	gone := 0
+	wg.Go(func() {
+		for !done.Load() {
+			_, _, err := l.MaxTimestamp(l.StableEnd())
+			if err == nil {
+				_, _, err = l.OffsetForTime(0, l.StableEnd())
+			}
+			if errors.Is(err, segment.ErrGone) {
+				gone++
+			}
+		}
+	})
+	for i := range 1500 {
+		r.now = r.now.Add(-time.Millisecond) // the first segment has the largest timestamp
+		r.add(l, sent{count: 1, size: 500})
+		if i%3 == 0 {
+			must(t, l.Retain(r.now))
+		}
+	}
+	done.Store(true)
+	wg.Wait()
+	if gone > 0 {
+		t.Errorf("%d lookups by time answered that the segment is gone", gone)
+	}
 }

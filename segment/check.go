@@ -23,9 +23,9 @@ func (s *Segment) loadIndexes() error {
 		s.env.Logger.Warn("rebuilding the indexes of a segment", "segment", s.name(LogExt), "err", err)
 		err = s.withoutRoom(s.Reindex())
 	}
-	if err == nil && s.gapless && s.w.next < s.upper {
-		s.env.Logger.Error("batches are missing at the end of a segment", "segment", s.name(LogExt), "from", s.w.next, "to", s.upper)
-		s.addDamage(Damage{From: record.Position(s.Size()), To: record.Position(s.Size()), Next: s.upper})
+	if upper := record.Offset(s.upper.Load()); err == nil && s.gapless && s.w.next < upper {
+		s.env.Logger.Error("batches are missing at the end of a segment", "segment", s.name(LogExt), "from", s.w.next, "to", upper)
+		s.addDamage(Damage{From: record.Position(s.Size()), To: record.Position(s.Size()), Next: upper})
 	}
 	return err
 }

@@ -320,7 +320,8 @@ func (s *Segment) damage1(from, to record.Position, next record.Offset, err erro
 
 // plausible tests what no checksum covers: the base offset of a batch at a position.
 func (s *Segment) plausible(b record.Batch, at record.Position) bool {
-	return b.BaseOffset() >= s.base && int64(b.LastOffset()-s.base) <= math.MaxInt32 && (s.upper == 0 || b.LastOffset() < s.upper) &&
+	upper := record.Offset(s.upper.Load())
+	return b.BaseOffset() >= s.base && int64(b.LastOffset()-s.base) <= math.MaxInt32 && (upper == 0 || b.LastOffset() < upper) &&
 		(at >= s.bound.At || b.LastOffset() < s.bound.End)
 }
 

@@ -174,7 +174,7 @@ func (s *Segment) scan(from, end record.Position, offset record.Offset, show fun
 // NewestTimestamp is the largest timestamp of the segment in ms, −1 for none. For a sealed segment it comes from the last
 // entry of the time index, which is checked against the log when the segment is opened.
 func (s *Segment) NewestTimestamp() (int64, error) {
-	if s.active || s.known.Load() {
+	if s.known.Load() || s.isActive() {
 		return s.newest.Load(), nil
 	}
 	if err := s.acquire(); err != nil {
@@ -186,6 +186,13 @@ func (s *Segment) NewestTimestamp() (int64, error) {
 		return record.NoTimestamp, nil
 	}
 	return t.Timestamp, nil
+}
+
+// isActive says that the segment has a writer.
+func (s *Segment) isActive() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.active
 }
 
 // wholeCheck is the size up to which a whole segment is read again before it is deleted for its age.
@@ -201,9 +208,7 @@ func (s *Segment) ConfirmNewest() (int64, error) {
 		return 0, err
 	}
 	defer s.release()
-	s.mu.Lock()
-	active := s.active
-	s.mu.Unlock()
+	active := s.isActive()
 	end := record.Position(s.size.Load())
 	if end <= wholeCheck {
 		if _, err := s.examine(0, end, end); err != nil {

@@ -79,9 +79,9 @@ type Segment struct {
 	dir  string
 	base record.Offset
 	size atomic.Int64 // end of the batches that readers may see
-	// upper is the base of the next segment, 0 while not known; gapless says that the batches reach up to it. Set before
-	// readers come.
-	upper   record.Offset
+	// upper is the base of the next segment, 0 while not known: a roll tells it while readers are there. gapless says that the
+	// batches reach up to it, and is set before readers come.
+	upper   atomic.Int64
 	gapless bool
 	bound   Bound
 	// newest is the largest timestamp; exact for the active segment and where known says so.
@@ -134,8 +134,8 @@ func Sealed(env *Env, dir string, base record.Offset, size int64) *Segment {
 	return s
 }
 
-// SetUpper tells the base of the next segment. Call it before readers come.
-func (s *Segment) SetUpper(o record.Offset) { s.upper = o }
+// SetUpper tells the base of the next segment.
+func (s *Segment) SetUpper(o record.Offset) { s.upper.Store(int64(o)) }
 
 // SetGapless says that the batches reach up to the next segment: where they do not, some are lost. Call it after SetUpper,
 // before readers come.
