@@ -325,7 +325,7 @@ func TestMutationsNeverPanic(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	codecs := NewCodecs()
 	o := &ValidateOptions{BeforeMaxMs: Any, AfterMaxMs: Any, MaxUnpackedSize: 1 << 20, Codecs: codecs, Compacted: true}
-	for range 6000 {
+	for range fewer(6000, 150) {
 		b := plain(t, Codec(rng.IntN(5)), 1+rng.IntN(20), rng.IntN(100))
 		for range 1 + rng.IntN(4) {
 			b[rng.IntN(len(b))] = byte(rng.Uint32())
