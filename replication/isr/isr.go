@@ -1,14 +1,19 @@
 // Package isr gives each partition its role on this broker and decides when a record is kept.
 //
-// Nouns. [Replicas] is all partitions that this broker holds. A [Partition] is one of them: its log, and while it leads,
-// its leadership. The pure core (leader.go) turns "which in-sync replica has what stable" into the high watermark; the
-// shell around it owns the queues of those who wait. A [Watch] is a fetch's place in the list of a partition's readers.
+// Nouns. [Replicas] is all partitions that this broker holds. A [Partition] is one of them: its log, and its part: leader,
+// follower, or neither. Two pure cores decide: leader.go turns "which replica has what stable" into the high watermark and
+// the in-sync set to ask for; follower.go turns a leader's answers into appends and cuts. A fetcher copies the partitions
+// that one other broker leads, a session is a follower's place on its leader, a [ReplicaPoll] one fetch of it. A [Watch] is
+// a reader's place in the list of those who are told when a partition moves.
 //
 // Who owns what. The log has one writer inside itself; a Partition's mutex guards its leadership and its queues and is
-// never held across a write, a flush or a callback. High watermark and role are read with one atomic load.
+// never held across a write, a flush or a callback. High watermark and role are read with one atomic load. A follower's
+// core belongs to its fetcher's goroutine; that it may still write is checked under follow.mu. The controller and the other
+// brokers are reached through [Changer] and [Cluster].
 //
 //	produce ──validate──► log.Append ──written──► queue ──stable end──► leader core ──high watermark──► done(result)
-//	                                        (acks 1: stable end)       (acks all: high watermark)
+//	                          │             (acks 1: stable end)       ▲  (acks all: high watermark)
+//	                          └──► sessions of replicas ──batches──► follower ──stable end──┘
 //
 // A replica's stable end is its fsynced end where flush.messages is 1 and its written end elsewhere; nothing in this
 // package looks at a page cache to answer a producer.
