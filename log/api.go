@@ -24,6 +24,8 @@ var (
 	ErrReserve = errors.New("log: no space above the disk reserve")
 	// ErrOffline says that the data directory failed (an fsync error or EIO): nothing more is acknowledged from it.
 	ErrOffline = errors.New("log: data directory is offline")
+	// ErrStorage says that the file system refused this one call, as when there are no descriptors left; another may succeed.
+	ErrStorage = errors.New("log: the file system refused")
 	// ErrClosed says that the log or its directory was closed or deleted.
 	ErrClosed = errors.New("log: closed")
 	// ErrTopicID says that the directory belongs to another topic id than the one asked for.

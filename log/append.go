@@ -62,6 +62,15 @@ func (l *Log) failed(err error) error {
 	case isDisk(err):
 		return l.dir.fail(err)
 	}
+	return storage(err)
+}
+
+// storage marks what the operating system said.
+func storage(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return fmt.Errorf("%w: %w", ErrStorage, err)
+	}
 	return err
 }
 

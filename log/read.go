@@ -44,7 +44,7 @@ func readError(err error) error {
 	if errors.Is(err, segment.ErrDamaged) {
 		return fmt.Errorf("%w: %w", ErrCorruptBatch, err)
 	}
-	return err
+	return storage(err)
 }
 
 func (l *Log) readView(v *view, r *ReadRequest, bound record.Offset) (*Span, error) {

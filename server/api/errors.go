@@ -116,6 +116,7 @@ var codes = []struct {
 	{log.ErrEpochFenced, codeNotLeader},
 	{log.ErrReserve, codeKafkaStorageError},
 	{log.ErrOffline, codeKafkaStorageError},
+	{log.ErrStorage, codeKafkaStorageError},
 	{log.ErrClosed, codeNotLeader},
 	{log.ErrTopicID, codeInconsistentTopicID},
 	{log.ErrNewerVersion, codeKafkaStorageError},
