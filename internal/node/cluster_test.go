@@ -159,13 +159,14 @@ func (c *trio) inSync(at int, topic string, n int) error {
 	return nil
 }
 
-func produce(t *testing.T, cl *kgo.Client, topic string, from, to int) {
+// produce writes the numbers from one to another, the last one not, to topic t.
+func produce(t *testing.T, cl *kgo.Client, from, to int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var list []*kgo.Record
 	for i := from; i < to; i++ {
-		list = append(list, &kgo.Record{Topic: topic, Value: []byte(fmt.Sprint(i)), Key: []byte(fmt.Sprint(i))})
+		list = append(list, &kgo.Record{Topic: "t", Value: []byte(fmt.Sprint(i)), Key: []byte(fmt.Sprint(i))})
 	}
 	if err := cl.ProduceSync(ctx, list...).FirstErr(); err != nil {
 		t.Fatal(err)
@@ -175,6 +176,7 @@ func produce(t *testing.T, cl *kgo.Client, topic string, from, to int) {
 // Three nodes find each other, make a topic, keep what is acknowledged while one of them is away, and are all in sync again when it is back:
 // through each node in turn, the one that leads the metadata log included.
 func TestThreeNodes(t *testing.T) {
+	t.Parallel()
 	c := newTrio(t)
 	cl := c.client()
 	adm := kadm.NewClient(cl)
@@ -191,14 +193,14 @@ func TestThreeNodes(t *testing.T) {
 	eventually(t, "all in sync", func() error { return c.inSync(0, "t", 3) })
 	at := 0
 	for i := range c.nodes {
-		produce(t, cl, "t", at, at+100)
+		produce(t, cl, at, at+100)
 		c.stop(i)
-		produce(t, cl, "t", at+100, at+200)
+		produce(t, cl, at+100, at+200)
 		if err := c.start(i); err != nil {
 			t.Fatal(err)
 		}
 		at += 200
-		produce(t, cl, "t", at, at+100)
+		produce(t, cl, at, at+100)
 		at += 100
 		eventually(t, "all in sync", func() error { return c.inSync((i+1)%3, "t", 3) })
 	}
