@@ -91,7 +91,9 @@ func (s *session) view(ctx context.Context) (*clusterView, error) {
 	}
 	v.topics = topics
 	s.viewConfigs(ctx, v)
-	v.quorum = s.viewQuorum(ctx)
+	if v.quorum = askQuorum(ctx, s.client); v.quorum != nil {
+		v.controller = v.quorum.leader // brokers name any of them as the one for administration
+	}
 	s.viewDirs(ctx, v)
 	v.moving, _ = s.movesUnderWay(ctx, v.topics)
 	return v, nil
@@ -181,14 +183,14 @@ func (s *session) isDrained(ctx context.Context, id int32) bool {
 	return false
 }
 
-// viewQuorum asks who keeps the metadata log; nil when nobody says.
-func (s *session) viewQuorum(ctx context.Context) *viewQuorum {
+// askQuorum asks who keeps the metadata log; nil when nobody says.
+func askQuorum(ctx context.Context, r kmsg.Requestor) *viewQuorum {
 	req := kmsg.NewPtrDescribeQuorumRequest()
 	t := kmsg.NewDescribeQuorumRequestTopic()
 	t.Topic = "__cluster_metadata"
 	t.Partitions = append(t.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
 	req.Topics = append(req.Topics, t)
-	resp, err := req.RequestWith(ctx, s.client)
+	resp, err := req.RequestWith(ctx, r)
 	if err != nil || resp.ErrorCode != 0 || len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
 		return nil
 	}

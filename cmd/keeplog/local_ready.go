@@ -78,6 +78,20 @@ func (p *localProbe) ask(ctx context.Context, addr string) (nodeView, error) {
 	return v, nil
 }
 
+// leader asks who leads the metadata log; a node that does not say so leaves it at what it called the controller.
+func (p *localProbe) leader(ctx context.Context, addr string, otherwise int32) int32 {
+	c, err := p.client(addr)
+	if err != nil {
+		return otherwise
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if q := askQuorum(ctx, c.SeedBrokers()[0]); q != nil && q.leader >= 0 {
+		return q.leader
+	}
+	return otherwise
+}
+
 // awaitReady waits until each of these nodes answers with all brokers of the cluster that run and a leader of the metadata,
 // and returns that leader. A node that ends meanwhile is the error.
 func (c *localCluster) awaitReady(ctx context.Context, nodes []*localNode, since map[int32]int64) (leader int32, err error) {
@@ -103,7 +117,7 @@ func (c *localCluster) awaitReady(ctx context.Context, nodes []*localNode, since
 			return err == nil && v.whole(up)
 		})
 		if len(waiting) == 0 {
-			return views[nodes[0].ID].controller, nil
+			return probe.leader(ctx, nodes[0].address(), views[nodes[0].ID].controller), nil
 		}
 		for _, n := range waiting {
 			if _, ok := c.running(n); !ok {
