@@ -37,7 +37,7 @@ func unflushed() Config {
 func TestAppendAllocatesAtMostTwice(t *testing.T) {
 	d := osDir(t, t.TempDir())
 	for name, s := range map[string]sent{"plain": {size: 1000}, "idempotent": {id: 5, size: 1000}} {
-		l, err := d.OpenLog(Identity{name, 0, testTopic}, benchConfig())
+		l, err := d.OpenLog(Identity{name, 0, [16]byte{name[0]}}, benchConfig())
 		must(t, err)
 		r := &rig{t: t, codecs: record.NewCodecs(), now: time.Now()}
 		b := r.batch(s)
