@@ -148,15 +148,15 @@ func (p *Partition) changeAnswered(epoch record.Epoch, attempt int, c Changed, e
 	p.event(epoch, func(l *leader, now time.Duration) bool { return l.answered(attempt, c, err, now) })
 }
 
-// tick is called each tickEvery.
-func (p *Partition) tick() {
+// tick is called each tickEvery, with replica.lag.time.max.ms.
+func (p *Partition) tick(lag time.Duration) {
 	r := p.role.Load()
 	if r == nil || !r.leads {
 		return
 	}
 	end := p.log.WrittenEnd()
 	p.event(record.NoEpoch, func(l *leader, now time.Duration) bool {
-		l.lag = p.replicas.opts.Limits().LagTime
+		l.lag = lag
 		return l.tick(end, now)
 	})
 }

@@ -18,5 +18,13 @@ func (r *Replicas) leased() bool {
 // now is the clock of the cores: monotonic, from the start of the process on.
 func (r *Replicas) now() time.Duration { return time.Since(r.born) }
 
-// SetBrokerEpoch tells the epoch that the registration of this incarnation got: fetches from other brokers carry it.
-func (r *Replicas) SetBrokerEpoch(epoch int64) { r.brokerEpoch.Store(epoch) }
+// SetBrokerEpoch tells the epoch that the registration of this incarnation got: fetches from other brokers carry it, and
+// none is sent before.
+func (r *Replicas) SetBrokerEpoch(epoch int64) {
+	r.brokerEpoch.Store(epoch)
+	r.fetchers.mu.Lock()
+	defer r.fetchers.mu.Unlock()
+	for _, f := range r.fetchers.byLeader {
+		f.post(func(*mail) {})
+	}
+}

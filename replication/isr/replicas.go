@@ -405,8 +405,9 @@ func (r *Replicas) tickLoop() {
 		case <-r.stop:
 			return
 		case <-t.C:
+			lag := r.opts.Limits().LagTime
 			r.All(func(_ log.Identity, p *Partition) bool {
-				p.tick()
+				p.tick(lag)
 				return true
 			})
 			r.closeSessions(false)

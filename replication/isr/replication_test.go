@@ -565,6 +565,28 @@ func TestTwoFetchesInFlight(t *testing.T) {
 	})
 }
 
+// A broker may learn whom it follows before it knows the epoch of its registration: it fetches as soon as it does.
+func TestFollowsOnceItsEpochIsKnown(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		c.must(-1, "a")
+		r := c.nodes[2].replicas
+		r.SetBrokerEpoch(0)
+		c.sever(2, 1, true)
+		time.Sleep(2 * time.Second)
+		c.sever(2, 1, false)
+		c.must(1, "b")
+		time.Sleep(time.Minute)
+		if e, _ := c.partition(2).Ends(); e.LogEnd != 1 {
+			t.Errorf("it fetched without an epoch: %+v", e)
+		}
+		r.SetBrokerEpoch(c.nodes[2].epoch)
+		synctest.Wait()
+		if e, _ := c.partition(2).Ends(); e.LogEnd != 2 {
+			t.Errorf("it does not fetch: %+v", e)
+		}
+	})
+}
+
 // A reassignment adds a replica, which copies everything and joins, and takes one away, which deletes its log.
 func TestReassignment(t *testing.T) {
 	onStage(t, 3, func(t *testing.T, c *troupe) {
