@@ -178,7 +178,9 @@ func (a *API) resolve(f *fetchCall) {
 	img := a.o.Images.Image()
 	for i := range f.parts {
 		p := &f.parts[i]
-		p.fetch = f
+		if p.fetch != f { // once: whoever has just been told that the partition moved may be reading it
+			p.fetch = f
+		}
 		if f.call.Version < 9 {
 			p.epoch = -1
 		}
