@@ -50,17 +50,17 @@ func TestFarBehind(t *testing.T) {
 			}
 		})
 		c.isolate(away.id, true)
-		c.fill(20, 600, away.id)
+		c.fill(20, 400, away.id)
 		last := away.q.raft().LastIndex()
 		if first, _ := c.leader(away.id).store.FirstIndex(); first <= last+1 {
 			t.Fatalf("the leader's log begins at %d, the member ends at %d: nothing is tested", first, last)
 		}
-		time.Sleep(5 * time.Minute) // virtual time
+		time.Sleep(2 * time.Minute) // virtual time
 		c.isolate(away.id, false)
 		c.ready(away.id)
 		c.same()
-		if len(seen) != 620 {
-			t.Error("the subscriber saw ", len(seen), " topics of 620")
+		if len(seen) != 420 {
+			t.Error("the subscriber saw ", len(seen), " topics of 420")
 		}
 		away.stop()
 		away.start()
@@ -68,13 +68,13 @@ func TestFarBehind(t *testing.T) {
 		c.joiner(4, 1).o.Timing = small
 		c.nodes[4].start()
 		c.ready()
-		c.fill(620, 10)
+		c.fill(420, 10)
 		c.same()
 		for _, n := range c.nodes {
 			n.stop()
 		}
 		c.start().ready().same()
-		if got := c.nodes[4].q.Image().TopicCount(); got != 630 {
+		if got := c.nodes[4].q.Image().TopicCount(); got != 430 {
 			t.Error(got, " topics")
 		}
 		c.close()
@@ -101,7 +101,7 @@ func crashWhileInstalling(t *testing.T, at int, half bool) (crashed bool) {
 	c.fill(0, 5)
 	away := c.other(c.leader())
 	c.isolate(away.id, true)
-	c.fill(5, 200, away.id)
+	c.fill(5, 120, away.id)
 	away.stop()
 	life := make(chan struct{})
 	away.o.Fatal = exitGoroutine(life)
@@ -192,9 +192,9 @@ func TestSnapshotAgainstTheLog(t *testing.T) {
 // connected there is a leader within seconds (hashicorp/raft#605, #606, #609: the first pre-vote left quorums without one).
 func TestQuorumFindsALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3).start().ready()
+		c := newCluster(t, 3).timing(Timing{Commit: 200 * time.Millisecond}).start().ready()
 		worst := time.Duration(0)
-		for round := range 30 {
+		for round := range 16 {
 			id := round%3 + 1
 			switch round % 4 {
 			case 0:

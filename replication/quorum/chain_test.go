@@ -27,18 +27,18 @@ func (n *clusterNode) plant() {
 func TestAstray(t *testing.T) {
 	for _, leads := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			c := newCluster(t, 3).start().ready()
+			c := newCluster(t, 3).timing(Timing{Commit: 100 * time.Millisecond, Checkpoint: 2 * time.Second}).start().ready()
 			lead := c.leader()
 			lead.propose(topics(0, 10)...)
 			c.same()
-			time.Sleep(time.Minute) // virtual time: they have compared, and nothing is wrong
+			time.Sleep(15 * time.Second) // virtual time: they have compared, and nothing is wrong
 			for _, n := range c.nodes {
 				if len(n.fatal) > 0 {
 					t.Fatal(<-n.fatal)
 				}
 			}
 			idle := lead.q.Image().Index()
-			time.Sleep(time.Minute) // virtual time
+			time.Sleep(15 * time.Second) // virtual time
 			if got := lead.q.Image().Index(); got != idle {
 				t.Errorf("%d entries without work", got-idle)
 			}
@@ -58,7 +58,7 @@ func TestAstray(t *testing.T) {
 			odd.stop()
 			delete(c.nodes, odd.id)
 			c.leader().propose(topics(20, 1)...)
-			time.Sleep(time.Minute) // virtual time
+			time.Sleep(15 * time.Second) // virtual time
 			c.same()
 			c.close()
 		})

@@ -50,7 +50,7 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 			}
 		}
 		c.start().ready()
-		time.Sleep(time.Minute) // virtual time: nothing is wrong
+		time.Sleep(20 * time.Second) // virtual time: nothing is wrong
 		lead := c.leader()
 		slow[lead.id].delay.Store(int64(30 * time.Second))
 		at := time.Now()
@@ -72,7 +72,7 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 			t.Error("the others led after ", took)
 		}
 		slow[lead.id].delay.Store(0)
-		time.Sleep(time.Minute) // virtual time: the call returns
+		time.Sleep(30 * time.Second) // virtual time: the call returns
 		<-hung
 		c.close()
 	})
