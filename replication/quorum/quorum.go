@@ -2,14 +2,18 @@
 //
 // Nouns. A [Quorum] is this node's member of the Raft group. A proposal is the records of one caller; proposals that wait
 // while an entry is in flight travel in the next one together. The store is where Raft keeps log and votes, `keeplog-raft.db`;
-// snapshots of the image are plain files beside it, `keeplog-snapshot-TERM-INDEX`.
+// snapshots of the image are plain files beside it, `keeplog-snapshot-TERM-INDEX`. A member is an id and a data directory; the
+// peers are the other members, the port takes and makes the connections between them, a hello is what one says of itself.
 //
 //	Propose ─► lane: forming entry ─► Raft ─► store (fsync, majority) ─► apply ─► image (atomic pointer)
 //	   ▲        one in flight                                              │  └─► subscribers, in order
 //	   └───────────────────────── index, results ◄─────────────────────────┘
 //
+//	start ─► hello to all ─► begin the cluster · follow · join · be refused        (decide, in course.go)
+//
 // Who owns what. The state machine's goroutine alone makes images and calls subscribers. A lane's goroutine alone makes its
-// entries. Everybody may read the newest image, which is one atomic load.
+// entries; the greeter alone says hello and joins, and the leader's tend alone changes members by itself, one change at a time.
+// Everybody may read the newest image, which is one atomic load.
 //
 // A failing disk ends the process: a store that could not write is never asked again (Options.Fatal). The network transport
 // has no fast path for heartbeats: with it, the library lets a deposed leader store an entry under its successor's term.
