@@ -69,6 +69,7 @@ func Served() []API {
 		{Key: KeyFetch, Name: "Fetch", Min: 4, Max: 18, Flexible: 12, AdvertisedMin: 4, body: fetch()},
 		{Key: KeyListOffsets, Name: "ListOffsets", Min: 1, Max: 11, Flexible: 6, AdvertisedMin: 1, body: listOffsets()},
 		{Key: KeyMetadata, Name: "Metadata", Min: 0, Max: 13, Flexible: 9, body: metadata()},
+		{Key: KeyFindCoordinator, Name: "FindCoordinator", Min: 0, Max: 6, Flexible: 3, body: findCoordinator()},
 		{Key: KeyApiVersions, Name: "ApiVersions", Min: 0, Max: 5, Flexible: 3, body: apiVersions()},
 		{Key: KeyCreateTopics, Name: "CreateTopics", Min: 2, Max: 7, Flexible: 5, AdvertisedMin: 2, body: createTopics()},
 		{Key: KeyDeleteTopics, Name: "DeleteTopics", Min: 1, Max: 6, Flexible: 4, AdvertisedMin: 1, body: deleteTopics()},
@@ -141,6 +142,10 @@ func metadata() []field {
 		each[kmsg.MetadataRequestTopic](uuid().from(10), str().orNull(10).indirect()).orNull(1).serves(400),
 		bit().from(4), bit().from(8).until(10), bit().from(8),
 	}
+}
+
+func findCoordinator() []field {
+	return []field{str().until(3), i8().from(1), list[string](str()).from(4).serves(300)}
 }
 
 func apiVersions() []field {

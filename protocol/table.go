@@ -13,6 +13,7 @@ const (
 	KeyFetch                   int16 = 1
 	KeyListOffsets             int16 = 2
 	KeyMetadata                int16 = 3
+	KeyFindCoordinator         int16 = 10
 	KeyApiVersions             int16 = 18
 	KeyCreateTopics            int16 = 19
 	KeyDeleteTopics            int16 = 20

@@ -37,7 +37,7 @@ func TestApiVersions(t *testing.T) {
 		first := resp.ApiKeys[0]
 		equal(t, "produce", fmt.Sprint(first.ApiKey, first.MinVersion, first.MaxVersion), "0 0 13")
 		for i := 1; i < len(resp.ApiKeys); i++ {
-			if k := resp.ApiKeys[i]; k.ApiKey <= resp.ApiKeys[i-1].ApiKey || k.ApiKey == 10 || k.ApiKey >= 4 && k.ApiKey < 8 {
+			if k := resp.ApiKeys[i]; k.ApiKey <= resp.ApiKeys[i-1].ApiKey || k.ApiKey > 10 && k.ApiKey < 18 || k.ApiKey >= 4 && k.ApiKey < 8 {
 				t.Errorf("key %d", k.ApiKey)
 			}
 		}
@@ -269,6 +269,48 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 			}
 		}
 		equal(t, "answers", got, "0 0 2; 0 -1 -1; 75 -1 -1; 3 -1 -1; 3 -1 -1; 3 -1 -1; 3 -1 -1; 3 -1 -1; ")
+	})
+}
+
+// There are no coordinators; each way to ask gets a code that clients do not try again, and a reason.
+func TestFindCoordinator(t *testing.T) {
+	each(t, 10, func(t *testing.T, w *world, v int16) {
+		for _, c := range []struct {
+			kind int8
+			want string
+			from int16
+		}{
+			{0, "35 consumer groups are not served by this version", 0},
+			{1, "53 transactions are not served by this version", 1},
+			{2, "35 consumer groups are not served by this version", 6},
+			{3, "42 no such kind of coordinator", 1},
+			{-1, "42 no such kind of coordinator", 1},
+		} {
+			want := c.want
+			if v < c.from {
+				if c.kind != 2 || v == 0 {
+					continue
+				}
+				want = "42 no such kind of coordinator"
+			}
+			r := &kmsg.FindCoordinatorRequest{CoordinatorKey: "a", CoordinatorKeys: []string{"a", "", "a"}, CoordinatorType: c.kind}
+			resp := ask[*kmsg.FindCoordinatorResponse](w, r, v)
+			if v < 4 {
+				if v == 0 {
+					resp.ErrorMessage = text("consumer groups are not served by this version") // the version has none
+				}
+				equal(t, "answer", words(resp.ErrorCode, *resp.ErrorMessage), want)
+				equal(t, "node", fmt.Sprintf("%d %q %d", resp.NodeID, resp.Host, resp.Port), `-1 "" -1`)
+				continue
+			}
+			equal(t, "keys", len(resp.Coordinators), 3)
+			for i, x := range resp.Coordinators {
+				equal(t, "answer", words(x.ErrorCode, *x.ErrorMessage), want)
+				equal(t, "of", fmt.Sprintf("%q %d %q %d", x.Key, x.NodeID, x.Host, x.Port), fmt.Sprintf(`%q -1 "" -1`, r.CoordinatorKeys[i]))
+			}
+			r.CoordinatorKeys = nil
+			equal(t, "none asked", len(ask[*kmsg.FindCoordinatorResponse](w, r, v).Coordinators), 0)
+		}
 	})
 }
 
@@ -684,6 +726,8 @@ func filled(key, v int16, id metadata.TopicID) kmsg.Request {
 		tp.ReplicaAssignment = []kmsg.CreateTopicsRequestTopicReplicaAssignment{{Replicas: []int32{1}}}
 		tp.Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "retention.ms", Value: text("1")}}
 		r.Topics, r.ValidateOnly = append(r.Topics, tp), true
+	case *kmsg.FindCoordinatorRequest:
+		r.CoordinatorKey, r.CoordinatorKeys = "t", []string{"t", "u"}
 	case *kmsg.DescribeConfigsRequest:
 		r.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: 2, ResourceName: "t", ConfigNames: []string{"retention.ms"}}}
 	default:

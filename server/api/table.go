@@ -35,6 +35,7 @@ func table() map[int16]row {
 		protocol.KeyFetch:                   {serve: (*API).fetch},
 		protocol.KeyListOffsets:             on((*API).listOffsets),
 		protocol.KeyMetadata:                on((*API).metadata),
+		protocol.KeyFindCoordinator:         on((*API).findCoordinator),
 		protocol.KeyApiVersions:             on((*API).apiVersions),
 		protocol.KeyCreateTopics:            toController(on((*API).createTopics)),
 		protocol.KeyDeleteTopics:            toController(on((*API).deleteTopics)),

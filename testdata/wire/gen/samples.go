@@ -86,6 +86,8 @@ func (s *session) adminSample(key, version int16) kmsg.Request {
 		r := kmsg.NewPtrMetadataRequest()
 		r.Topics = []kmsg.MetadataRequestTopic{{Topic: &golden}}
 		return r
+	case protocol.KeyFindCoordinator:
+		return &kmsg.FindCoordinatorRequest{CoordinatorKey: "golden", CoordinatorKeys: []string{"golden", "other"}}
 	case protocol.KeyApiVersions:
 		r := kmsg.NewPtrApiVersionsRequest()
 		r.ClientSoftwareName, r.ClientSoftwareVersion = "golden", "1.0"
