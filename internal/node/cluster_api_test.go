@@ -177,20 +177,26 @@ func kindOf(err error) string {
 // quorumSeen asks for the quorum, which any node answers as its leader sees it.
 func (c *trio) quorumSeen(t *testing.T, i int) {
 	t.Helper()
-	leader, _ := c.leading()
 	req := kmsg.NewPtrDescribeQuorumRequest()
 	req.SetVersion(2)
 	req.Topics = []kmsg.DescribeQuorumRequestTopic{{Topic: "__cluster_metadata", Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{}}}}
-	resp := must[*kmsg.DescribeQuorumResponse](t, c.ports[i][0], req)
-	p := resp.Topics[0].Partitions[0]
-	if int(p.LeaderID) != leader+1 || len(p.CurrentVoters) != 3 || len(p.Observers) != 0 || len(resp.Nodes) != 3 || int(resp.Nodes[2].Listeners[0].Port) != c.ports[2][1] {
-		t.Errorf("quorum: %+v", resp)
-	}
-	for _, v := range p.CurrentVoters {
-		if v.LogEndOffset <= 0 || v.LastCaughtUpTimestamp <= 0 {
-			t.Errorf("voter %+v", v)
+	eventually(t, "the quorum", func() error {
+		leader, _ := c.leading()
+		resp := must[*kmsg.DescribeQuorumResponse](t, c.ports[i][0], req)
+		if resp.ErrorCode != 0 || len(resp.Nodes) != 3 {
+			return fmt.Errorf("%+v", resp)
 		}
-	}
+		p := resp.Topics[0].Partitions[0]
+		if int(p.LeaderID) != leader+1 || len(p.CurrentVoters) != 3 || len(p.Observers) != 0 {
+			return fmt.Errorf("%+v", resp)
+		}
+		for j, v := range p.CurrentVoters {
+			if n := resp.Nodes[j]; v.LogEndOffset <= 0 || v.LastCaughtUpTimestamp <= 0 || len(n.Listeners) != 1 || int(n.Listeners[0].Port) != c.ports[j][1] {
+				return fmt.Errorf("voter %+v, node %+v", v, n)
+			}
+		}
+		return nil
+	})
 }
 
 // What brokers ask each other is served on their listener and ends the connection on the clients'; a replica's fetch is one only there.

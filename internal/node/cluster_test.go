@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,22 +31,21 @@ type trio struct {
 	log   io.Writer
 }
 
-// freePorts takes ports that nobody listens on. They are let go before they are used, so another process may take one: then the start fails.
+// freePorts picks ports that nobody listens on, below those that the system gives to connections that go out: a node that is down keeps its
+// port.
 func freePorts(t *testing.T) (ports [3][3]int) {
 	t.Helper()
-	var open []net.Listener
 	for i := range ports {
 		for j := range ports[i] {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
+			for ports[i][j] == 0 {
+				l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
+				if err != nil {
+					continue
+				}
+				defer l.Close() // the others of this cluster get different ones
+				ports[i][j] = l.Addr().(*net.TCPAddr).Port
 			}
-			open = append(open, l)
-			ports[i][j] = l.Addr().(*net.TCPAddr).Port
 		}
-	}
-	for _, l := range open {
-		l.Close()
 	}
 	return ports
 }
