@@ -23,6 +23,9 @@ type book struct {
 	good map[metadata.BrokerID]string
 }
 
+// maxHeard bounds the nodes that are remembered.
+const maxHeard = 1024
+
 // heard is what a member said of itself.
 type heard struct {
 	hello *hello
@@ -46,6 +49,9 @@ func newBook(voters []Voter) *book {
 func (b *book) learn(h *hello, index uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.heard[h.who.id] == nil && len(b.heard) >= maxHeard {
+		return
+	}
 	b.heard[h.who.id] = &heard{h, index, time.Now()}
 	if a := endpointAddress(h.controller); a != "" && a != b.good[h.who.id] {
 		delete(b.good, h.who.id)

@@ -156,6 +156,12 @@ func TestGrow(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.store, n.o.ClusterID = n.store.Crash(), testCluster
+			other := n.o // its files under another id
+			other.Node, other.Store, other.Listener = 3, n.store, c.net.listen(host(2), "n2:1")
+			if q, err := Open(other); !errors.Is(err, ErrForeign) {
+				t.Error(q, err)
+			}
+			n.store = n.store.Crash()
 			if by == "join" {
 				n.o.Voters = []Voter{{2, memAddress(2)}}
 				for _, id := range []int{1, 3} {

@@ -20,14 +20,16 @@ const rpcTimeout = 5 * time.Second
 type transport struct {
 	*raft.NetworkTransport
 	seen *progress
+	idle *idle
+	done <-chan struct{}
 	// fastPath is on in the test that shows what it does.
 	fastPath bool
 }
 
-func newTransport(s *stream, o *Options, seen *progress) transport {
+func newTransport(s *stream, o *Options, seen *progress, rest *idle) transport {
 	return transport{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: s, MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLogger(o.Logger),
-	}), seen, o.fastPath}
+	}), seen, rest, s.ctx.Done(), o.fastPath}
 }
 
 // SetHeartbeatHandler does nothing: heartbeats take the way of all messages.
@@ -39,8 +41,12 @@ func (t transport) SetHeartbeatHandler(f func(raft.RPC)) {
 
 // AppendEntries sends entries, and remembers how far the member has come.
 func (t transport) AppendEntries(id raft.ServerID, to raft.ServerAddress, m *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) error {
+	t.idle.rest(id, m, t.done)
 	sent := time.Now()
 	err := t.NetworkTransport.AppendEntries(id, to, m, r)
+	if err == nil && r.Success {
+		t.idle.sent(id, m)
+	}
 	if err == nil {
 		t.seen.appended(id, m, r, sent)
 	}

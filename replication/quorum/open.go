@@ -91,7 +91,7 @@ func (q *Quorum) open() error {
 			return err
 		}
 	}
-	q.store = &failStop{store: store, fail: q.fail, keep: q.snaps.oldest, covers: q.snaps.covers, clock: time.Now()}
+	q.store = &failStop{store: store, fail: q.fail, keep: q.snaps.oldest, covers: q.snaps.covers, clock: time.Now(), idle: newIdle()}
 	q.snaps.term = q.store.term
 	if err := q.begin(store); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (q *Quorum) config() *raft.Config {
 
 func (q *Quorum) transport() raft.Transport {
 	if q.peers != nil {
-		t := newTransport(newStream(q.peers.port), &q.o, q.peers.seen)
+		t := newTransport(newStream(q.peers.port), &q.o, q.peers.seen, q.store.idle)
 		q.peers.wire.Store(t.NetworkTransport)
 		return t
 	}
@@ -256,16 +256,16 @@ func (q *Quorum) startRaft() error {
 	return nil
 }
 
-// checkMember refuses, for a node alone, a store in which this node is no member or not the only one, and an image of another
-// cluster.
+// checkMember refuses a store that does not name its member and in which this node is none, for a node alone one with other
+// members, and an image of another cluster.
 func (q *Quorum) checkMember() error {
 	servers := q.servers()
-	if q.peers == nil && len(servers) > 0 {
+	if len(servers) > 0 && !q.named {
 		own := slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == serverID(q.o.Node) })
 		switch {
 		case !own:
 			return fmt.Errorf("%w: %s in %s is that of node %s, not of node %d", ErrForeign, storeName, q.o.Dir, servers[0].ID, q.o.Node)
-		case len(servers) > 1:
+		case len(servers) > 1 && q.peers == nil:
 			return fmt.Errorf("%w: the metadata log in %s has %d members\ntry: name them in controller.quorum.voters, or remove them first",
 				ErrAlone, q.o.Dir, len(servers))
 		}

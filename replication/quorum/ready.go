@@ -178,7 +178,7 @@ func (q *Quorum) LeaderAddress(ctx context.Context) (metadata.BrokerID, metadata
 // internalOf is where a broker listens for other brokers: what it said last of itself, or its registration, whichever is newer.
 func (q *Quorum) internalOf(ctx context.Context, id metadata.BrokerID) (metadata.Endpoint, bool) {
 	if id == q.o.Node {
-		return q.o.Internal, q.o.Internal.Port != 0
+		return q.o.Internal, true
 	}
 	var registered metadata.Endpoint
 	b, known := q.Image().Broker(id)

@@ -189,6 +189,8 @@ type failStop struct {
 	// since is when the call under way began, in nanoseconds of the watchdog's clock; 0 when there is none.
 	since atomic.Int64
 	clock time.Time
+	// idle is told of entries.
+	idle *idle
 }
 
 // IsMonotonic says that a snapshot that came from the leader takes the place of the whole log: it does when the log ends before
@@ -259,11 +261,13 @@ func (s *failStop) GetUint64(key []byte) (uint64, error) { return s.store.GetUin
 
 // StoreLog stores an entry.
 func (s *failStop) StoreLog(l *raft.Log) error {
+	s.idle.store()
 	return s.during("store an entry", func() error { return s.store.StoreLog(l) })
 }
 
 // StoreLogs stores entries.
 func (s *failStop) StoreLogs(l []*raft.Log) error {
+	s.idle.store()
 	return s.during("store entries", func() error { return s.store.StoreLogs(l) })
 }
 
