@@ -3,6 +3,7 @@ package controller
 import (
 	"slices"
 
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/metadata"
 )
 
@@ -52,6 +53,8 @@ func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 			return false
 		}
 		switch {
+		case invariant.Seeded(invariant.RestartEmptiesIt) && !clean && len(e.was.Replicas) > 1:
+			e.lose(r.ID)
 		case wiped && len(e.was.Replicas) > 1:
 			e.lose(r.ID)
 		case !clean && !e.durable(r.ID):

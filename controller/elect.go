@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"slices"
 
 	"github.com/keeplog/keeplog/metadata"
 )
@@ -110,12 +109,21 @@ func (p *planner) leaderless() []PartitionRef {
 // reassignments. balance brings leaderships back to preferred replicas; unclean are the partitions that have waited long
 // enough for a leader. Planned again at once it gives nothing.
 func (p *planner) planReconcile(balance bool, unclean map[PartitionRef]bool) []metadata.Record {
-	return p.each(func(e *edit) bool {
-		leader := p.img.LeaderOf(e.was)
-		e.preferred = balance && leader != e.was.Replicas[0]
-		e.unclean = unclean[e.ref()]
-		reassigned := len(e.was.Adding)+len(e.was.Removing) > 0
-		return leader == metadata.NoLeader || !p.mayLead(leader) || p.drained(leader) || e.preferred || reassigned ||
-			!slices.Contains(e.was.Replicas, leader)
-	})
+	var records []metadata.Record
+	for t := range p.img.Topics() {
+		for i, part := range t.Partitions {
+			leader := p.img.LeaderOf(part)
+			preferred := balance && leader != part.Replicas[0]
+			reassigned := len(part.Adding)+len(part.Removing) > 0
+			if leader != metadata.NoLeader && p.mayLead(leader) && !p.drained(leader) && !preferred && !reassigned {
+				continue
+			}
+			e := p.edit(t, i)
+			e.preferred, e.unclean = preferred, unclean[e.ref()]
+			if rec, ok := e.finish(); ok {
+				records = append(records, rec)
+			}
+		}
+	}
+	return records
 }

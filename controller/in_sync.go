@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/metadata"
 )
 
@@ -192,6 +193,7 @@ func (p *planner) inSyncOne(sender metadata.BrokerID, ch *ISRChange) (rec metada
 func (e *edit) checkEpochs(sender metadata.BrokerID, ch *ISRChange) error {
 	part := e.was
 	switch {
+	case invariant.Seeded(invariant.StaleInSync) && part.Leader == sender:
 	case ch.LeaderEpoch > part.LeaderEpoch || ch.PartitionEpoch > part.PartitionEpoch:
 		return answer(ErrNotController, "Epochs %d and %d of %s-%d are newer than %d and %d.", ch.LeaderEpoch, ch.PartitionEpoch, e.topic.Name, e.index, part.LeaderEpoch, part.PartitionEpoch)
 	case ch.LeaderEpoch < part.LeaderEpoch:
@@ -245,9 +247,9 @@ func (p *planner) mayJoin(m InSyncMember) error {
 	switch {
 	case !ok:
 		return answer(ErrIneligibleReplica, "Broker %d is not registered.", m.ID)
-	case b.Epoch != m.Epoch:
+	case b.Epoch != m.Epoch && !invariant.Seeded(invariant.OldIncarnation):
 		return answer(ErrIneligibleReplica, "The epoch of broker %d is %d, not %d.", m.ID, b.Epoch, m.Epoch)
-	case b.Fenced:
+	case b.Fenced && !invariant.Seeded(invariant.FencedJoins):
 		return answer(ErrIneligibleReplica, "Broker %d is fenced.", m.ID)
 	case b.ShuttingDown:
 		return answer(ErrIneligibleReplica, "Broker %d is shutting down.", m.ID)

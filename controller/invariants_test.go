@@ -17,24 +17,35 @@ import (
 // writes for each partition, and how many of them each replica has.
 type cluster struct {
 	*world
-	t   *testing.T
+	t   testing.TB
 	rnd *rand.Rand
+	// failed, if set, is told of a failure instead of the test; it does not return.
+	failed func(string)
+	// wishes are changes that leaders asked for before; some are asked for again.
+	wishes []wish
 	// up are the running incarnations; incarnations counts them.
 	up           map[int32]bool
 	incarnations map[int32]byte
-	clean        map[int32]int64
-	committed    map[PartitionRef]int
-	has          map[PartitionRef]map[int32]int
-	before       *metadata.Image
-	log          []string
+	// clean are the epochs that clean stops have left behind, lastLife the epochs before the present ones.
+	clean, lastLife map[int32]int64
+	committed       map[PartitionRef]int
+	has             map[PartitionRef]map[int32]int
+	before          *metadata.Image
+	log             []string
 }
 
 const brokersInModel = 4
 
-func newCluster(t *testing.T, seed uint64) *cluster {
+// wish is what a leader once asked for.
+type wish struct {
+	by int32
+	ch ISRChange
+}
+
+func newCluster(t testing.TB, seed uint64) *cluster {
 	c := &cluster{
 		world: newWorld(), t: t, rnd: rand.New(rand.NewPCG(seed, 7)), up: map[int32]bool{}, incarnations: map[int32]byte{},
-		clean: map[int32]int64{}, committed: map[PartitionRef]int{}, has: map[PartitionRef]map[int32]int{},
+		clean: map[int32]int64{}, lastLife: map[int32]int64{}, committed: map[PartitionRef]int{}, has: map[PartitionRef]map[int32]int{},
 	}
 	for id := int32(1); id <= brokersInModel; id++ {
 		c.start(id)
@@ -57,6 +68,9 @@ func (c *cluster) must(err error) {
 
 func (c *cluster) fail(format string, args ...any) {
 	c.t.Helper()
+	if c.failed != nil {
+		c.failed(fmt.Sprintf(format, args...))
+	}
 	for _, l := range c.log {
 		c.t.Log(l)
 	}
@@ -75,6 +89,7 @@ func (c *cluster) start(id int32) {
 		previous = e
 		delete(c.clean, id)
 	}
+	c.lastLife[id] = c.epoch(id)
 	_, err := c.c.RegisterBroker(context.Background(), Registration{
 		ID: id, Incarnation: [16]byte{byte(id), c.incarnations[id]}, Directories: []metadata.DirectoryID{{byte(id)}}, PreviousEpoch: previous,
 	})
@@ -91,6 +106,16 @@ func (c *cluster) epoch(id int32) int64 {
 		return b.Epoch
 	}
 	return 0
+}
+
+// live takes steps, in lives that end with everybody back.
+func (c *cluster) live(steps int) {
+	for n := range steps {
+		c.step()
+		if n%50 == 49 {
+			c.heal()
+		}
+	}
 }
 
 // step does one thing and checks.
@@ -166,6 +191,7 @@ func (c *cluster) loseSome(id int32) {
 	if c.img.Alive(id) {
 		return // its log would still be open: data is found missing at a start
 	}
+	c.say("broker %d lost %v", id, lost)
 	c.beat(id, Heartbeat{Lost: lost})
 	for _, ref := range lost {
 		delete(c.has[ref], id)
@@ -239,20 +265,76 @@ func (c *cluster) write(ref PartitionRef) {
 // changeInSync asks, as the leader, for a random set; members that join have caught up first.
 func (c *cluster) changeInSync(ref PartitionRef, leader int32) {
 	p, _ := c.img.Partition(ref.Topic, ref.Partition)
+	if len(c.wishes) > 0 && c.rnd.IntN(8) == 0 {
+		c.askAgain(c.wishes[c.rnd.IntN(len(c.wishes))])
+		return
+	}
 	ch := ISRChange{Topic: ref.Topic, Partition: ref.Partition, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Recovered: true}
 	for _, id := range p.Replicas {
 		in := slices.Contains(p.ISR, id)
 		if id != leader && (c.rnd.IntN(3) == 0 || !in && !c.up[id]) {
 			continue
 		}
-		if !in && c.has[ref] != nil {
+		member := InSyncMember{id, c.epoch(id)}
+		switch {
+		case !in && c.lastLife[id] > 0 && c.rnd.IntN(6) == 0:
+			member.Epoch = c.lastLife[id] // the leader has heard of its last life only
+		case !in && c.has[ref] != nil:
 			c.has[ref][id] = c.committed[ref] // it has fetched everything, wanted or not
 		}
-		ch.ISR = append(ch.ISR, InSyncMember{id, c.epoch(id)})
+		ch.ISR = append(ch.ISR, member)
 	}
 	answers, err := c.c.AlterPartition(context.Background(), AlterPartitionRequest{Broker: leader, Epoch: c.epoch(leader), Changes: []ISRChange{ch}})
 	c.must(err)
+	if answers[0].Err == nil { // a leader counts who is to join until it is refused, and asks no more then
+		c.wishes = append(c.wishes, wish{leader, ch})
+	}
+	if len(c.wishes) > 40 {
+		c.wishes = c.wishes[20:]
+	}
 	c.say("in-sync %v-%d by %d: %v: %v", ref.Topic[0], ref.Partition, leader, ch.ISR, answers[0].Err)
+}
+
+// askAgain sends an old wish, as a network may.
+func (c *cluster) askAgain(w wish) {
+	answers, err := c.c.AlterPartition(context.Background(), AlterPartitionRequest{Broker: w.by, Epoch: c.epoch(w.by), Changes: []ISRChange{w.ch}})
+	c.must(err)
+	c.say("again: in-sync %v-%d by %d: %v: %v", w.ch.Topic[0], w.ch.Partition, w.by, w.ch.ISR, answers[0].Err)
+}
+
+// heal brings everybody back, and looks whether every partition finds a leader.
+func (c *cluster) heal() {
+	c.say("heal")
+	pass := func() {
+		for range 12 {
+			c.now += 400 * time.Millisecond
+			c.must(c.c.Tick(context.Background(), c.now))
+		}
+	}
+	for id := int32(1); id <= brokersInModel; id++ {
+		if b, ok := c.img.Broker(id); ok && b.ShuttingDown {
+			c.up[id] = false
+		}
+	}
+	pass()
+	for id := int32(1); id <= brokersInModel; id++ {
+		if !c.up[id] {
+			c.start(id)
+		}
+	}
+	for id := int32(1); id <= brokersInModel; id++ {
+		c.beat(id, Heartbeat{})
+	}
+	c.must(c.c.Tick(context.Background(), c.now))
+	c.before = c.img
+	c.check()
+	for t := range c.img.Topics() {
+		for i, p := range t.Partitions {
+			if c.img.LeaderOf(p) == metadata.NoLeader {
+				c.fail("%s-%d has no leader although everybody is back: %+v", t.Name, i, *p)
+			}
+		}
+	}
 }
 
 // check holds after every step.
@@ -262,6 +344,13 @@ func (c *cluster) check() {
 			c.checkPartition(t, i, p)
 			if was, ok := c.before.Partition(t.ID, int32(i)); ok {
 				c.checkChange(fmt.Sprintf("%s-%d", t.Name, i), was, p)
+			}
+		}
+	}
+	for t := range c.img.Topics() {
+		for i, p := range t.Partitions {
+			if was, ok := c.before.Partition(t.ID, int32(i)); ok && was.PartitionEpoch != p.PartitionEpoch {
+				c.say("  %s-%d %+v has %v", t.Name, i, *p, c.has[PartitionRef{t.ID, int32(i)}])
 			}
 		}
 	}
@@ -313,6 +402,11 @@ func (c *cluster) checkPartition(t *metadata.Topic, i int, p *metadata.Partition
 	}
 }
 
+// alive says that all are unfenced.
+func (c *cluster) alive(ids []int32) bool {
+	return !slices.ContainsFunc(ids, func(id int32) bool { return !c.img.Alive(id) && !c.before.Alive(id) })
+}
+
 // checkChange: epochs go up, and who leads in an epoch is one incarnation that received it.
 func (c *cluster) checkChange(name string, was, p *metadata.Partition) {
 	switch {
@@ -320,6 +414,10 @@ func (c *cluster) checkChange(name string, was, p *metadata.Partition) {
 		c.fail("%s: epochs fell: %+v, then %+v", name, was, p)
 	case p.LeaderEpoch == was.LeaderEpoch && p.Leader != was.Leader:
 		c.fail("%s: another leader in the same epoch: %+v, then %+v", name, was, p)
+	case len(was.Adding) > 0 && len(p.Adding)+len(p.Removing) == 0 && len(without(within(was.Adding, p.Replicas), p.ISR...)) > 0:
+		c.fail("%s: reassigned before all were in sync: %+v, then %+v", name, was, p)
+	case !c.alive(without(p.ISR, was.ISR...)):
+		c.fail("%s: joined while fenced: %v, then %v", name, was.ISR, p.ISR)
 	case p.PartitionEpoch == was.PartitionEpoch && !slices.Equal(p.ISR, was.ISR):
 		c.fail("%s: another in-sync set in the same partition epoch", name)
 	}
@@ -348,9 +446,7 @@ func TestPlansKeepWhatIsCommitted(t *testing.T) {
 		seed := base + uint64(n)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			c := newCluster(t, seed)
-			for range steps {
-				c.step()
-			}
+			c.live(steps)
 		})
 	}
 }

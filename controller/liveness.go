@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/metadata"
 )
 
@@ -68,7 +69,7 @@ func (l *liveness) observe(term uint64, img *metadata.Image, now time.Duration, 
 	paused := now-l.now > pauseAfter
 	l.now = max(l.now, now)
 	l.ticked = l.ticked || tick
-	if paused {
+	if paused && !invariant.Seeded(invariant.PauseFencesAll) {
 		for _, p := range l.pulses {
 			p.until, p.ready = max(p.until, now+reportGrace), max(p.ready, now+reportGrace)
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/metadata"
 )
 
@@ -57,6 +58,11 @@ func (e *edit) remove(ids ...metadata.BrokerID) { e.next.ISR = without(e.next.IS
 // lose takes a broker that misses data out of both sets.
 func (e *edit) lose(id metadata.BrokerID) {
 	e.lost = id
+	if invariant.Seeded(invariant.LostStays) {
+		e.lost = metadata.NoLeader
+		e.remove(id)
+		return
+	}
 	e.next.ISR, e.next.ELR = without(e.next.ISR, id), without(e.next.ELR, id)
 }
 
@@ -75,7 +81,7 @@ func (e *edit) enough() int { return e.p.topicRules(e.topic).MinInsync(e.next.Se
 // those that go.
 func (e *edit) completeReassignment() {
 	n := &e.next
-	if len(n.Adding)+len(n.Removing) == 0 || len(within(n.Adding, n.ISR)) < len(n.Adding) {
+	if len(n.Adding)+len(n.Removing) == 0 || len(within(n.Adding, n.ISR)) < len(n.Adding) && !invariant.Seeded(invariant.DropsTooEarly) {
 		return
 	}
 	done := *n
@@ -99,8 +105,10 @@ func (e *edit) settle() {
 		return
 	}
 	if len(n.ISR) == len(n.Replicas) || len(n.ISR) >= e.enough() {
-		n.ELR = nil
-		return
+		if !invariant.Seeded(invariant.BehindEligible) {
+			n.ELR = nil
+			return
+		}
 	}
 	var elr []metadata.BrokerID
 	for _, id := range n.Replicas {

@@ -121,7 +121,7 @@ func (p *planner) reassignOne(r *Reassignment, keepFactor bool) (rec metadata.Pa
 }
 
 // reassign gives the partition a target. A replica that an earlier reassignment was bringing in and that is not wanted any
-// more goes at once when it is not in sync, else with the others that go.
+// more goes at once when it is in neither set, else with the others that go.
 func (e *edit) reassign(target []metadata.BrokerID, keepFactor bool) error {
 	if err := e.p.checkReplicas(target, 0); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (e *edit) reassign(target []metadata.BrokerID, keepFactor bool) error {
 		return answer(ErrInvalidReplicationFactor, "The replication factor of %s-%d is %d; the new assignment has %d.", e.topic.Name, e.index, len(before), len(target))
 	}
 	for _, id := range e.was.Adding {
-		if slices.Contains(e.was.ISR, id) && !slices.Contains(target, id) {
+		if (slices.Contains(e.was.ISR, id) || slices.Contains(e.was.ELR, id)) && !slices.Contains(target, id) {
 			before = append(slices.Clip(before), id)
 		}
 	}
@@ -143,7 +143,8 @@ func (e *edit) reassign(target []metadata.BrokerID, keepFactor bool) error {
 	return nil
 }
 
-// cancel gives up the reassignment. What it brought in goes, unless too few in-sync replicas would be left.
+// cancel gives up the reassignment. What it brought in goes, unless too few of those that have everything would be left: the
+// in-sync replicas, or where there are none the eligible ones.
 func (e *edit) cancel() error {
 	n := &e.next
 	if len(n.Adding)+len(n.Removing) == 0 {
@@ -151,8 +152,12 @@ func (e *edit) cancel() error {
 	}
 	n.Replicas, n.ISR, n.ELR = without(n.Replicas, n.Adding...), without(n.ISR, n.Adding...), without(n.ELR, n.Adding...)
 	n.Adding, n.Removing = nil, nil
-	if left, enough := len(n.ISR), e.enough(); left < len(e.was.ISR) && left < enough {
-		return answer(ErrInvalidReplicaAssignment, "Unable to revert the assignment of %s-%d: %d of its former replicas are in sync, %d are needed.", e.topic.Name, e.index, left, enough)
+	left, had := len(n.ISR), len(e.was.ISR)
+	if had == 0 {
+		left, had = len(n.ELR), len(e.was.ELR)
+	}
+	if enough := e.enough(); left < had && left < enough {
+		return answer(ErrInvalidReplicaAssignment, "Unable to revert the assignment of %s-%d: %d of its former replicas have everything, %d are needed.", e.topic.Name, e.index, left, enough)
 	}
 	return nil
 }

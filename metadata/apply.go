@@ -8,6 +8,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/keeplog/keeplog/internal/invariant"
 )
 
 // Refusal says why a record changed nothing. The numbers are in snapshots and never reused.
@@ -277,7 +279,7 @@ func (d *draft) brokerRegistered(r BrokerRegistered) Result {
 	})
 	for _, t := range d.img.ids.all() {
 		for i, p := range t.Partitions {
-			if p.Leader == r.ID {
+			if p.Leader == r.ID && !invariant.Seeded(invariant.OldEpochResumed) {
 				p := d.mutable(t.ID, i)
 				p.LeaderEpoch++
 				p.PartitionEpoch++
