@@ -33,7 +33,8 @@ type troupe struct {
 	mu    sync.Mutex
 	img   *metadata.Image
 	cut   map[[2]int32]bool // fetches from the first to the second fail
-	mute  bool              // answers of the controller get lost
+	last  map[[2]int32]chan struct{}
+	mute  bool // answers of the controller get lost
 	asked []Change
 
 	nodes map[int32]*player
@@ -58,7 +59,7 @@ const partitionName = "orders"
 func newTroupe(t *testing.T, n int) *troupe {
 	t.Helper()
 	c := &troupe{
-		t: t, img: metadata.New(), cut: map[[2]int32]bool{}, nodes: map[int32]*player{}, acked: map[record.Offset]string{},
+		t: t, img: metadata.New(), cut: map[[2]int32]bool{}, last: map[[2]int32]chan struct{}{}, nodes: map[int32]*player{}, acked: map[record.Offset]string{},
 	}
 	limits, topic := DefaultLimits(), config.Layers{Static: config.Default(), Replicas: n, Brokers: n}.Effective()
 	c.limits.Store(&limits)
@@ -272,26 +273,41 @@ func (x transport) Fetch(leader int32, r *RemoteFetch, done func(*RemoteFetched,
 	}
 	awake := make(chan struct{})
 	poll, ready, err := to.ReplicaFetch(r, func() { close(awake) })
-	if err != nil {
-		go done(&RemoteFetched{Err: err}, nil)
-		return
+	if err != nil || ready {
+		close(awake)
 	}
-	if ready {
-		x.answer(poll, done)
-		return
-	}
+	before, mine := x.c.turn([2]int32{x.from, leader})
 	go func() {
+		defer close(mine)
 		t := time.NewTimer(r.MaxWait)
 		defer t.Stop()
 		select {
 		case <-awake:
 		case <-t.C:
 		}
-		x.answer(poll, done)
+		out := &RemoteFetched{Err: err}
+		if err == nil {
+			out = x.answer(poll)
+		}
+		<-before
+		done(out, nil)
 	}()
 }
 
-func (x transport) answer(poll *ReplicaPoll, done func(*RemoteFetched, error)) {
+// turn keeps the answers of a connection in order: one waits for before, and closes its own when it is through.
+func (c *troupe) turn(link [2]int32) (before, mine chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, mine = c.last[link], make(chan struct{})
+	if before == nil {
+		before = make(chan struct{})
+		close(before)
+	}
+	c.last[link] = mine
+	return before, mine
+}
+
+func (x transport) answer(poll *ReplicaPoll) *RemoteFetched {
 	out := &RemoteFetched{SessionID: poll.SessionID}
 	for _, p := range poll.Answer() {
 		r := RemoteRecords{
@@ -307,7 +323,7 @@ func (x transport) answer(poll *ReplicaPoll, done func(*RemoteFetched, error)) {
 		}
 		out.Partitions = append(out.Partitions, r)
 	}
-	done(out, nil)
+	return out
 }
 
 // sever cuts fetches from a broker to another, or lets them through again.
@@ -471,7 +487,18 @@ func (c *troupe) verify() {
 			continue
 		}
 		if got := c.values(id); !maps.Equal(got, want) {
-			c.t.Errorf("node %d has %d records, the leader %d, and they differ: %v, %v", id, len(got), len(want), got, want)
+			c.t.Errorf("node %d differs from the leader: %s", id, firstDifference(got, want))
+		}
+	}
+}
+
+// firstDifference says where two replicas differ.
+func firstDifference(got, want map[record.Offset]string) string {
+	for at := record.Offset(0); ; at++ {
+		g, mine := got[at]
+		w, its := want[at]
+		if mine != its || g != w {
+			return fmt.Sprintf("at offset %d it has %q (%v), the leader %q (%v); %d records and %d", at, g, mine, w, its, len(got), len(want))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package isr
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -52,7 +53,8 @@ func (f *fetchers) end() {
 type session struct {
 	generation int // answers of another one are void
 	id, epoch  int32
-	opening    bool // the fetch that opens it is in flight
+	opening    bool  // the fetch that opens it is in flight
+	next       int64 // the fetch that is answered next: each answer goes on where the one before has ended
 }
 
 // mail is what happened to a fetcher's partitions.
@@ -294,6 +296,9 @@ func (f *fetcher) fetch(list []*following) {
 		}
 		r.Partitions = append(r.Partitions, part)
 	}
+	if f.session.next == 0 {
+		f.session.next = f.seq
+	}
 	f.inFlight++
 	seq, generation := f.seq, f.session.generation
 	f.replicas.opts.Cluster.Fetch(f.leader, r, func(a *RemoteFetched, err error) {
@@ -313,9 +318,13 @@ func (f *fetcher) answered(d *fetchDone) {
 		return
 	}
 	err := d.err
-	if err == nil {
+	switch {
+	case err == nil && d.seq != f.session.next:
+		err = fmt.Errorf("%w: the answer to fetch %d instead of %d", ErrSession, d.seq, f.session.next)
+	case err == nil:
 		err = d.answer.Err
 	}
+	f.session.next++
 	if err != nil {
 		f.failed(err)
 		return
