@@ -67,6 +67,9 @@ func (l *Log) failed(err error) error {
 
 // storage marks what the operating system said.
 func storage(err error) error {
+	if err == nil { // on the way of every read: nothing is allocated
+		return nil
+	}
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		return fmt.Errorf("%w: %w", ErrStorage, err)

@@ -210,7 +210,7 @@ func TestThousandPartitions(t *testing.T) {
 	}
 	must(t, d.Close())
 	t.Logf("1,000 partitions: created in %v, first batch durable in %v, closed in %v, reopened in %v", created, written, closed, reopened)
-	if reopened > 2*time.Second { // the aim is half a second; this only finds a change of kind
+	if reopened > 2*time.Second && !raceDetector { // the aim is half a second; this only finds a change of kind
 		t.Errorf("reopening took %v", reopened)
 	}
 }

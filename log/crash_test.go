@@ -56,6 +56,9 @@ func runCrashCase(t *testing.T, c Config, work func(*crashCase)) int {
 		inside = true
 		defer func() { inside = false }()
 		cc.settle()
+		if raceDetector && e.Index%15 != 0 {
+			return
+		}
 		where := fmt.Sprintf("%s, call %d %v %s", cc.step, e.Index, e.Op, e.Path)
 		for i, p := range fs.Policies() {
 			if !everyState && i > 1 && (e.Index+int64(i))%5 != 0 {

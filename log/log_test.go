@@ -25,7 +25,11 @@ func TestRotAnywhere(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	for round := range 120 {
+	rounds := 120
+	if raceDetector {
+		rounds = 12
+	}
+	for round := range rounds {
 		clean := round%2 == 0
 		r := newRig(t, vfs.NewCrash())
 		r.config = smallSegments()
@@ -631,7 +635,11 @@ func TestErrorsOfEveryCall(t *testing.T) {
 	calls := probe.Calls()
 	points := 0
 	for _, fault := range []error{syscall.EIO, syscall.ENOSPC} {
-		for k := int64(1); k <= calls; k += 1 + calls/400 {
+		step := 1 + calls/400
+		if raceDetector {
+			step *= 12
+		}
+		for k := int64(1); k <= calls; k += step {
 			f := vfs.NewFaulty(vfs.NewCrash(), vfs.Fault{Nth: k, Err: fault})
 			_ = work(f)
 			points++
