@@ -26,7 +26,7 @@ func newSettings(static *config.Broker, q *quorum.Quorum) *settings {
 func (s *settings) layers(img *metadata.Image, t *metadata.Topic) config.Layers {
 	l := config.Layers{
 		Broker: img.Configs(metadata.ResourceBroker, s.self), Cluster: img.Configs(metadata.ResourceBroker, ""), Static: s.static,
-		Brokers: len(img.Brokers()),
+		Brokers: img.Size(),
 	}
 	if t != nil {
 		l.Topic = img.Configs(metadata.ResourceTopic, t.Name)

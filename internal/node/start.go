@@ -80,10 +80,14 @@ func newClusterID() string {
 func (n *Node) newController() *controller.Controller {
 	var s [32]byte
 	rand.Read(s[:])
-	return controller.New(controller.Options{
+	o := controller.Options{
 		Proposer: proposer{n.quorum, n.applier}, Static: n.cfg, Rand: mathrand.New(mathrand.NewChaCha8(s)), Node: n.cfg.NodeID(),
 		Logger: n.loggers.room("controller"),
-	})
+	}
+	if !n.cfg.Alone() {
+		o.Verify = n.quorum.VerifyLeader
+	}
+	return controller.New(o)
 }
 
 // register makes this incarnation known, fenced, and brings the partitions to the image that has it.

@@ -95,7 +95,7 @@ func (a *API) adminError(err error) (int16, *string) {
 // layers are the places that settings come from, without those of a topic.
 func (a *API) layers(img *metadata.Image) config.Layers {
 	return config.Layers{
-		Static: a.o.Settings.Static(), Brokers: len(img.Brokers()),
+		Static: a.o.Settings.Static(), Brokers: img.Size(),
 		Broker: img.Configs(metadata.ResourceBroker, nodeName(a.o.NodeID)), Cluster: img.Configs(metadata.ResourceBroker, ""),
 	}
 }
