@@ -17,7 +17,7 @@ func harnessTime() time.Duration {
 	if n, err := strconv.Atoi(os.Getenv("KEEPLOG_HARNESS_SECONDS")); err == nil && n > 0 {
 		return time.Duration(n) * time.Second
 	}
-	return 3 * time.Second
+	return 2 * time.Second
 }
 
 // TestBubble runs real members with the real library in virtual time, while links are cut, one way too, disks stall, and nodes
