@@ -59,7 +59,8 @@ type RemoteFetch struct {
 	MaxWait                 time.Duration
 	MinBytes, MaxBytes      int
 	Partitions              []RemotePartition
-	Forgotten               []PartitionRef
+	// Forgotten leave the session, before Partitions come in: one that is in both begins anew.
+	Forgotten []PartitionRef
 	// Abandon is the leader's: it closes the follower's connection when a truncation waited too long for a span.
 	Abandon func()
 }

@@ -64,7 +64,7 @@ func newTroupe(t *testing.T, n int) *troupe {
 	limits, topic := DefaultLimits(), config.Layers{Static: config.Default(), Replicas: n, Brokers: n}.Effective()
 	c.limits.Store(&limits)
 	c.topic.Store(&topic)
-	c.configure(func(o *config.Topic) { o.MinInsyncReplicas = min(2, n) })
+	c.configure(func(o *config.Topic) { o.MinInsyncReplicas, o.MinInsyncSet = min(2, n), true })
 	c.record(metadata.ClusterStarted{ClusterID: "AAAAAAAAAAAAAAAAAAAAAA"})
 	var all []int32
 	for id := int32(1); id <= int32(n); id++ {

@@ -275,11 +275,8 @@ func (f *fetcher) fetch(list []*following) {
 		MinBytes: limits.MinBytes, MaxBytes: limits.FetchBytes, SessionID: f.session.id, SessionEpoch: f.session.epoch,
 	}
 	if f.session.id != 0 {
-		for _, ref := range f.forgotten {
-			if _, ok := f.parts[ref]; !ok {
-				r.Forgotten = append(r.Forgotten, ref)
-			}
-		}
+		// What is followed anew is forgotten and named at once: the leader's memory of what it has told is of no use any more.
+		r.Forgotten = slices.Clone(f.forgotten)
 		f.session.epoch = max(f.session.epoch+1, 1)
 	} else {
 		f.session.opening = true

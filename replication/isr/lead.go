@@ -295,7 +295,7 @@ func (p *Partition) readForReplica(r *ReplicaFetch, role *role, end record.Offse
 func stateOf(img *metadata.Image, part *metadata.Partition, settings config.Topic) partitionState {
 	return partitionState{
 		partitionEpoch: part.PartitionEpoch, inSync: part.ISR, assigned: part.Replicas, members: membersOf(img, part.Replicas),
-		minInSync: settings.MinInsyncReplicas, unclean: part.Unclean,
+		minInSync: settings.MinInsync(part.Settled()), unclean: part.Unclean,
 	}
 }
 

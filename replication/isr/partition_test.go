@@ -199,7 +199,7 @@ func TestRefusedBeforeAnythingIsWritten(t *testing.T) {
 			t.Errorf("%s: %+v, want %v", name, got, c.want)
 		}
 	}
-	s.settings.MinInsyncReplicas = 2
+	s.settings.MinInsyncReplicas, s.settings.MinInsyncSet = 2, true
 	s.img2(metadata.Partition{Replicas: []int32{1, 2}, ISR: []int32{1}, Leader: 1, LeaderEpoch: 0})
 	var a answers
 	p.Produce(request(-1, "a"), a.done)

@@ -126,7 +126,7 @@ func TestCatalogue26UnreplicatedTailIsCut(t *testing.T) {
 // still has it.
 func TestCatalogue25RestartCutsNothingByTheWatermark(t *testing.T) {
 	onStage(t, 2, func(t *testing.T, c *troupe) {
-		c.configure(func(o *config.Topic) { o.MinInsyncReplicas = 1 })
+		c.configure(func(o *config.Topic) { o.MinInsyncReplicas, o.MinInsyncSet = 1, true })
 		for i := range 5 {
 			c.must(-1, fmt.Sprint("v", i))
 		}
@@ -151,7 +151,7 @@ func TestCatalogue25RestartCutsNothingByTheWatermark(t *testing.T) {
 // tells of an unclean election.
 func TestCatalogue29NoCutBelowTheWatermark(t *testing.T) {
 	onStage(t, 2, func(t *testing.T, c *troupe) {
-		c.configure(func(o *config.Topic) { o.MinInsyncReplicas = 1 })
+		c.configure(func(o *config.Topic) { o.MinInsyncReplicas, o.MinInsyncSet = 1, true })
 		for i := range 5 {
 			c.must(-1, fmt.Sprint("v", i))
 		}
@@ -562,6 +562,19 @@ func TestTwoFetchesInFlight(t *testing.T) {
 			t.Errorf("an epoch of the session twice: %v", err)
 		}
 		c.sever(2, 1, false)
+	})
+}
+
+// What was told to a follower under an epoch that ended counts for nothing: the watermark is told again, also where nothing is
+// written any more.
+func TestWatermarkIsToldAgainInANewEpoch(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		for i := range 30 {
+			c.must(-1, fmt.Sprint("v", i))
+			part, _ := c.image().Partition(topicID, 0)
+			c.record(metadata.PartitionChanged{TopicID: topicID, PartitionEpoch: part.PartitionEpoch, NewLeaderEpoch: true})
+			c.allInSync()
+		}
 	})
 }
 
