@@ -73,9 +73,7 @@ func (a *API) describe(img *metadata.Image, r *kmsg.DescribeConfigsRequestResour
 			return nil, &controller.Answer{Kind: controller.ErrUnknownTopic, Text: "This server does not host this topic-partition."}
 		}
 		l.Topic = img.Configs(kind, t.Name)
-		if len(t.Partitions) > 0 {
-			l.Replicas = len(t.Partitions[0].Replicas)
-		}
+		l.Replicas = t.ReplicationFactor()
 		return l.DescribeTopic(r.ConfigNames), nil
 	case metadata.ResourceBroker:
 		if r.ResourceName == "" {
