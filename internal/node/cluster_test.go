@@ -35,10 +35,13 @@ type trio struct {
 // port.
 func freePorts(t *testing.T) (ports [3][3]int) {
 	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("ports from seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
 	for i := range ports {
 		for j := range ports[i] {
 			for ports[i][j] == 0 {
-				l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)))
+				l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rnd.IntN(22_000)))
 				if err != nil {
 					continue
 				}
