@@ -153,8 +153,9 @@ func (p *planner) planUnfence(id metadata.BrokerID, epoch int64) ([]metadata.Rec
 	})...), nil
 }
 
-// planShutdown plans that a broker goes: it leaves the in-sync sets that have another live member, and its leaderships go to
-// others. What nobody else can lead it leads to the end.
+// planShutdown plans that a broker goes: its leaderships go to others. What nobody else can lead it leads to the end. It stays
+// in the in-sync sets until it is fenced, which is after it has heard of this: a new leader whose watermark does not wait for
+// the old one would give out latest offsets above those that the old one still answers.
 func (p *planner) planShutdown(id metadata.BrokerID, epoch int64) ([]metadata.Record, error) {
 	b, err := p.brokerAt(id, epoch)
 	if err != nil {
@@ -166,11 +167,7 @@ func (p *planner) planShutdown(id metadata.BrokerID, epoch int64) ([]metadata.Re
 	}
 	p.suppose(id, false)
 	return append(records, p.each(func(e *edit) bool {
-		if !slices.Contains(e.was.ISR, id) || !slices.ContainsFunc(e.was.ISR, p.mayLead) {
-			return false
-		}
-		e.remove(id)
-		return true
+		return e.was.Leader == id && slices.ContainsFunc(e.was.ISR, p.mayLead)
 	})...), nil
 }
 

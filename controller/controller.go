@@ -51,6 +51,10 @@ type Options struct {
 	Rand *rand.Rand
 	// NewID makes topic ids; nil takes them from Rand, which must then be seeded from a cryptographic source.
 	NewID func() metadata.TopicID
+	// Verify asks a majority whether this node still leads; nil where there is no other. A heartbeat that renews a lease is
+	// answered after it: else a controller that was cut off, and does not know it yet, would have a leader beside it go on
+	// answering for up to half a second longer than its successor waits.
+	Verify func(context.Context) error
 	// Node is the broker of this process: a proposal that is done has been applied here, so WaitApplied does not wait for it.
 	Node   metadata.BrokerID
 	Logger *slog.Logger

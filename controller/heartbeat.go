@@ -79,10 +79,15 @@ func (c *Controller) Heartbeat(ctx context.Context, now time.Duration, h Heartbe
 	if err != nil {
 		return HeartbeatAnswer{}, err
 	}
+	if !a.Fenced && c.o.Verify != nil {
+		if err := c.o.Verify(ctx); err != nil {
+			return HeartbeatAnswer{}, fmt.Errorf("%w: %w", ErrNotController, err)
+		}
+	}
 	return a, nil
 }
 
-// shutDown goes on with a controlled shutdown: leaderships are moved, the other brokers hear of it, the broker is fenced.
+// shutDown goes on with a controlled shutdown: leaderships are moved, all brokers hear of it, the broker is fenced.
 func (c *Controller) shutDown(ctx context.Context, b *metadata.Broker, p pulse) (HeartbeatAnswer, error) {
 	a := HeartbeatAnswer{CaughtUp: p.applied >= p.need, Fenced: b.Fenced, ShutDown: b.Fenced}
 	if b.Fenced {
@@ -102,7 +107,7 @@ func (c *Controller) shutDown(ctx context.Context, b *metadata.Broker, p pulse) 
 		case now.leaving == 0:
 			now.leaving = img.Index()
 		}
-		told = c.live.applied(img, now.leaving, b.ID)
+		told = c.live.applied(img, now.leaving, metadata.NoLeader)
 	}
 	c.liveMu.Unlock()
 	if !told {

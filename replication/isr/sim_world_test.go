@@ -293,6 +293,12 @@ func newSimController(n *simNode) *controller.Controller {
 	return controller.New(controller.Options{
 		Proposer: simSeat{n}, Static: config.Default(), Rand: rand.New(rand.NewPCG(n.w.seed, uint64(n.incarnations))),
 		NewID: func() metadata.TopicID { return simTopic },
+		Verify: func(context.Context) error {
+			if n.w.chief != n.id || n.w.term != n.leads || !n.w.majority(n.id) {
+				return errNoChief
+			}
+			return nil
+		},
 	})
 }
 
