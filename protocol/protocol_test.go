@@ -91,6 +91,7 @@ func TestTableRanges(t *testing.T) {
 		"0 Produce 3-13 from 9, advertised from 0", "1 Fetch 4-18 from 12, advertised from 4",
 		"2 ListOffsets 1-11 from 6, advertised from 1", "3 Metadata 0-13 from 9, advertised from 0",
 		"10 FindCoordinator 0-6 from 3, advertised from 0",
+		"11 JoinGroup 0-9 from 6, advertised from 0",
 		"18 ApiVersions 0-5 from 3, advertised from 0", "19 CreateTopics 2-7 from 5, advertised from 2",
 		"20 DeleteTopics 1-6 from 4, advertised from 1", "21 DeleteRecords 0-2 from 2, advertised from 0",
 		"22 InitProducerId 0-5 from 2, advertised from 0", "23 OffsetForLeaderEpoch 2-4 from 4, advertised from 2",

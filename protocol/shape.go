@@ -70,6 +70,7 @@ func Served() []API {
 		{Key: KeyListOffsets, Name: "ListOffsets", Min: 1, Max: 11, Flexible: 6, AdvertisedMin: 1, body: listOffsets()},
 		{Key: KeyMetadata, Name: "Metadata", Min: 0, Max: 13, Flexible: 9, body: metadata()},
 		{Key: KeyFindCoordinator, Name: "FindCoordinator", Min: 0, Max: 6, Flexible: 3, body: findCoordinator()},
+		{Key: KeyJoinGroup, Name: "JoinGroup", Min: 0, Max: 9, Flexible: 6, body: joinGroup()},
 		{Key: KeyApiVersions, Name: "ApiVersions", Min: 0, Max: 5, Flexible: 3, body: apiVersions()},
 		{Key: KeyCreateTopics, Name: "CreateTopics", Min: 2, Max: 7, Flexible: 5, AdvertisedMin: 2, body: createTopics()},
 		{Key: KeyDeleteTopics, Name: "DeleteTopics", Min: 1, Max: 6, Flexible: 4, AdvertisedMin: 1, body: deleteTopics()},
@@ -146,6 +147,13 @@ func metadata() []field {
 
 func findCoordinator() []field {
 	return []field{str().until(3), i8().from(1), list[string](str()).from(4).serves(300)}
+}
+
+func joinGroup() []field {
+	return []field{
+		str(), i32(), i32().from(1), str(), optStr().from(5), str(),
+		each[kmsg.JoinGroupRequestProtocol](str(), blobs()), optStr().from(8),
+	}
 }
 
 func apiVersions() []field {

@@ -14,6 +14,7 @@ const (
 	KeyListOffsets             int16 = 2
 	KeyMetadata                int16 = 3
 	KeyFindCoordinator         int16 = 10
+	KeyJoinGroup               int16 = 11
 	KeyApiVersions             int16 = 18
 	KeyCreateTopics            int16 = 19
 	KeyDeleteTopics            int16 = 20

@@ -11,39 +11,55 @@ const (
 	coordinatesShareGroup  int8 = 2
 )
 
-// noCoordinators is what clients show their users.
-const (
-	noGroups       = "consumer groups are not served by this version"
-	noTransactions = "transactions are not served by this version"
-)
+// noNode stands where an answer names no broker.
+var noNode = node{id: -1, port: -1}
 
-// findCoordinator refuses: there are no consumer groups, and no transactions. The codes are such that clients give up and say so; to
-// COORDINATOR_NOT_AVAILABLE they would come back for ever. The key is served all the same, because librdkafka takes from its presence
-// that a broker knows lz4.
+// coordinator is one answer.
+type coordinator struct {
+	node node
+	code int16
+	why  string
+}
+
+// findCoordinator names this broker for groups: to join one is refused here (see joinGroup), while clients that give a group's name and
+// assign partitions by themselves go on undisturbed, as librdkafka's must. Transactions and share groups are refused at once.
+//
+// The key matters to more than groups: librdkafka takes from its presence that a broker knows lz4.
 func (a *API) findCoordinator(c *Call, req *kmsg.FindCoordinatorRequest) {
-	code, why := coordinatorCode(c.Version, req.CoordinatorType)
+	found := a.coordinator(c, req.CoordinatorType)
+	var why *string
+	if found.code != codeNone {
+		why = &found.why
+	}
 	resp := &kmsg.FindCoordinatorResponse{}
 	if c.Version < 4 {
-		resp.ErrorCode, resp.ErrorMessage, resp.NodeID, resp.Port = code, &why, -1, -1
+		resp.ErrorCode, resp.ErrorMessage = found.code, why
+		resp.NodeID, resp.Host, resp.Port = found.node.id, found.node.host, found.node.port
 		c.reply(resp)
 		return
 	}
 	resp.Coordinators = make([]kmsg.FindCoordinatorResponseCoordinator, len(req.CoordinatorKeys))
 	for i, key := range req.CoordinatorKeys {
-		resp.Coordinators[i] = kmsg.FindCoordinatorResponseCoordinator{Key: key, NodeID: -1, Port: -1, ErrorCode: code, ErrorMessage: &why}
+		resp.Coordinators[i] = kmsg.FindCoordinatorResponseCoordinator{
+			Key: key, NodeID: found.node.id, Host: found.node.host, Port: found.node.port, ErrorCode: found.code, ErrorMessage: why,
+		}
 	}
 	c.reply(resp)
 }
 
-// coordinatorCode is the answer for a kind of coordinator. Version 0 knows groups only, and the request says 0 there; share groups came
-// with version 6.
-func coordinatorCode(version int16, kind int8) (int16, string) {
+// coordinator is the answer for a kind of coordinator. Version 0 asks for groups only.
+func (a *API) coordinator(c *Call, kind int8) coordinator {
 	switch {
-	case kind == coordinatesGroup, kind == coordinatesShareGroup && version >= 6:
-		return codeUnsupportedVersion, noGroups
+	case kind == coordinatesGroup:
+		if n, ok := a.node(c, a.o.Images.Image(), a.o.NodeID); ok {
+			return coordinator{node: n}
+		}
+		return coordinator{noNode, codeCoordinatorNotAvailable, "this broker is about to join the cluster, or to leave it"}
 	case kind == coordinatesTransaction:
-		return codeTransactionalIDAuth, noTransactions
+		return coordinator{noNode, codeTransactionalIDAuth, "transactions are not served by this version"}
+	case kind == coordinatesShareGroup && c.Version >= 6:
+		return coordinator{noNode, codeUnsupportedVersion, "share groups are not served by this version"}
 	default:
-		return codeInvalidRequest, "no such kind of coordinator"
+		return coordinator{noNode, codeInvalidRequest, "no such kind of coordinator"}
 	}
 }

@@ -24,6 +24,7 @@ const (
 	codeReplicaNotAvailable      int16 = 9
 	codeMessageTooLarge          int16 = 10
 	codeCoordinatorLoading       int16 = 14
+	codeCoordinatorNotAvailable  int16 = 15
 	codeInvalidTopic             int16 = 17
 	codeRecordListTooLarge       int16 = 18
 	codeNotEnoughReplicas        int16 = 19

@@ -36,6 +36,7 @@ func table() map[int16]row {
 		protocol.KeyListOffsets:             on((*API).listOffsets),
 		protocol.KeyMetadata:                on((*API).metadata),
 		protocol.KeyFindCoordinator:         on((*API).findCoordinator),
+		protocol.KeyJoinGroup:               on((*API).joinGroup),
 		protocol.KeyApiVersions:             on((*API).apiVersions),
 		protocol.KeyCreateTopics:            toController(on((*API).createTopics)),
 		protocol.KeyDeleteTopics:            toController(on((*API).deleteTopics)),

@@ -39,7 +39,9 @@ func TestEveryClientReadsEveryCodec(t *testing.T) {
 			var want []message
 			for _, codec := range codecs {
 				ms := payload(300)
+				before := int64(len(want))
 				w.write(t, topic, codec, ms)
+				storedIn(t, w.name, codec, storedCodecs(t, topic, before, before+int64(len(ms))))
 				for _, m := range ms {
 					m.offset = int64(len(want))
 					want = append(want, m)

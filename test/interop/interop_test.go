@@ -31,7 +31,7 @@ var (
 	serverPID int
 	// dataDir is the server's, when the tests started it.
 	dataDir string
-	codecs    = []string{"none", "gzip", "snappy", "lz4", "zstd"}
+	codecs  = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 )
 
 func TestMain(m *testing.M) {

@@ -131,6 +131,10 @@ func TestKafkaTools(t *testing.T) {
 	if sum(out) != sum(in) {
 		t.Errorf("the console consumer read %d bytes that differ from the %d written", len(out), len(in))
 	}
+	for _, codec := range codecs {
+		tool(in, "ConsoleProducer", "--topic", topic+"-"+codec, "--compression-codec", codec)
+		storedIn(t, "the console producer", codec, storedCodecs(t, topic+"-"+codec, 0, 500))
+	}
 	wants(t, "get-offsets", tool("", "GetOffsetShell", "--topic", topic+"-c"), regexp.QuoteMeta(topic+"-c:0:500"))
 
 	tool("", "ConfigCommand", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "retention.bytes=12345678")

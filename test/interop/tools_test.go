@@ -28,6 +28,7 @@ func TestKcat(t *testing.T) {
 			topic := newTopic(t)
 			in := text(5000)
 			command(t, strings.NewReader(in), "kcat", "-b", addr, "-P", "-t", topic, "-p", "0", "-z", codec)
+			storedIn(t, "kcat", codec, storedCodecs(t, topic, 0, 5000))
 			out := command(t, nil, "kcat", "-b", addr, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q")
 			if sum(out) != sum(in) {
 				t.Errorf("kcat read %d bytes that differ from the %d written", len(out), len(in))
@@ -73,6 +74,12 @@ func TestPythonClients(t *testing.T) {
 			topic := newTopic(t)
 			if out := command(t, nil, systemPython, filepath.Join("scripts", c.script), addr, topic); !strings.Contains(out, "OK 1500") {
 				t.Errorf("%s", out)
+			} else {
+				for i, codec := range codecs {
+					if !strings.Contains(out, "without "+codec) { // its library is not installed
+						storedIn(t, c.pkg, codec, storedCodecs(t, topic, int64(i)*300, int64(i+1)*300))
+					}
+				}
 			}
 		})
 	}
@@ -86,6 +93,9 @@ func TestKafkaJS(t *testing.T) {
 	topic := newTopic(t)
 	if out := command(t, nil, "node", filepath.Join(dir, "kafkajs.js"), addr, topic); !strings.Contains(out, "OK") {
 		t.Errorf("%s", out)
+	}
+	for i, codec := range []string{"none", "gzip", "gzip"} {
+		storedIn(t, "kafkajs", codec, storedCodecs(t, topic, int64(i)*100, int64(i+1)*100))
 	}
 	want := make([]message, 300)
 	for i := range want {

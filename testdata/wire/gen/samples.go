@@ -88,6 +88,11 @@ func (s *session) adminSample(key, version int16) kmsg.Request {
 		return r
 	case protocol.KeyFindCoordinator:
 		return &kmsg.FindCoordinatorRequest{CoordinatorKey: "golden", CoordinatorKeys: []string{"golden", "other"}}
+	case protocol.KeyJoinGroup:
+		r := kmsg.NewPtrJoinGroupRequest()
+		r.Group, r.SessionTimeoutMillis, r.RebalanceTimeoutMillis, r.ProtocolType = "", 10000, 10000, "consumer"
+		r.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: []byte{0, 1}}}
+		return r
 	case protocol.KeyApiVersions:
 		r := kmsg.NewPtrApiVersionsRequest()
 		r.ClientSoftwareName, r.ClientSoftwareVersion = "golden", "1.0"
