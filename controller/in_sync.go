@@ -183,6 +183,9 @@ func (p *planner) inSyncOne(sender metadata.BrokerID, ch *ISRChange) (rec metada
 		e.next.Unclean = false
 	}
 	rec, changed = e.finish()
+	if !changed { // the partition's epoch moves all the same: a leader asks for what is there to void an earlier wish of its own
+		rec.ISR, changed = &e.was.ISR, true
+	}
 	if e.next.Leader != sender {
 		err = answer(ErrNewLeaderElected, "Broker %d leads %s-%d from now on.", e.next.Leader, t.Name, ch.Partition)
 	}
