@@ -20,13 +20,22 @@ func TestUnreadableFilesRefuseTheOpening(t *testing.T) {
 	for i, file := range append(ofDir, ofLog...) {
 		for _, op := range []vfs.Op{vfs.OpRead, vfs.OpOpen, vfs.OpSize} {
 			for _, clean := range []bool{true, false} {
-				unreadable(t, file, i < len(ofDir), op, clean)
+				unreadable(t, unread{file, i < len(ofDir), op, clean})
 			}
 		}
 	}
 }
 
-func unreadable(t *testing.T, file string, ofDir bool, op vfs.Op, clean bool) {
+// unread is a file that the disk does not give at an opening.
+type unread struct {
+	file  string
+	ofDir bool
+	op    vfs.Op
+	clean bool
+}
+
+func unreadable(t *testing.T, u unread) {
+	file, ofDir, op, clean := u.file, u.ofDir, u.op, u.clean
 	what := fmt.Sprintf("%s, %s, clean %v", file, op, clean)
 	crash := vfs.NewCrash()
 	r := newRig(t, crash)

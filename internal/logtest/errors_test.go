@@ -138,12 +138,19 @@ func (b *breaker) one(t testing.TB, j job, rng *rand.Rand) {
 			return
 		}
 		kind.fault.Nth = 1 + rng.Int64N(calls)
-		b.broken(t, j, kind.fault, fmt.Sprintf("%s; %s at call %d", j.name, kind.name, kind.fault.Nth), rng)
+		b.broken(t, j, harm{kind.fault, fmt.Sprintf("%s; %s at call %d", j.name, kind.name, kind.fault.Nth)}, rng)
 	}
 }
 
+// harm is a fault, and the name of what is done with it.
+type harm struct {
+	fault vfs.Fault
+	name  string
+}
+
 // broken does a job with a fault, and checks what is left. It says whether the job came to the fault.
-func (b *breaker) broken(t testing.TB, j job, fault vfs.Fault, name string, rng *rand.Rand) bool {
+func (b *breaker) broken(t testing.TB, j job, h harm, rng *rand.Rand) bool {
+	fault, name := h.fault, h.name
 	b.points.Add(1)
 	w, run := j.make(t)
 	w.breakable()
@@ -351,7 +358,7 @@ func (b *breaker) each(t testing.TB, j job, rng *rand.Rand) bool {
 				return false
 			}
 			fault.Nth = n
-			if !b.broken(t, j, fault, fmt.Sprintf("%s; %s at call %d", j.name, kind.name, n), rng) {
+			if !b.broken(t, j, harm{fault, fmt.Sprintf("%s; %s at call %d", j.name, kind.name, n)}, rng) {
 				break
 			}
 		}
@@ -395,7 +402,7 @@ func (b *breaker) tearMarks(t testing.TB, j job, cut int, rng *rand.Rand) {
 	for n := int64(1); n <= probe.Seen() && !b.budget.spent(int(b.points.Load())); n++ {
 		for _, fault.Err = range []error{syscall.EIO, syscall.ENOSPC} {
 			fault.Nth = n
-			b.broken(t, j, fault, fmt.Sprintf("%s; mark %d torn after %d bytes, %v", j.name, n, cut, fault.Err), rng)
+			b.broken(t, j, harm{fault, fmt.Sprintf("%s; mark %d torn after %d bytes, %v", j.name, n, cut, fault.Err)}, rng)
 		}
 	}
 }

@@ -58,7 +58,9 @@ func (s *stallWorld) must(t *testing.T, err error) {
 // flushed waits until all that was appended is stable.
 func (s *stallWorld) flushed(t *testing.T, p *part) {
 	t.Helper()
-	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; <-tick.C {
 		if p.l.StableEnd() == p.m.end() {
 			return
 		}
