@@ -10,7 +10,7 @@ SECONDS_EACH ?= 20
 # What runs for long under `make soak` and for seconds in CI: storage harnesses in one process, the kill loop on the real binary.
 HARNESSES = ./internal/logtest ./test/killloop
 
-.PHONY: run build test race lint fmt harness seeded soak interop bench fuzz clean
+.PHONY: run build test race lint fmt harness seeded soak sim bubble torture interop bench fuzz clean
 
 run: build
 	bin/keeplog serve $(ARGS)
@@ -38,11 +38,25 @@ harness:
 
 # Every planted bug must be found by a harness.
 seeded:
-	CGO_ENABLED=0 $(GO) test -count=1 -tags seeded -timeout 10m ./internal/logtest ./controller -run Seeded
+	CGO_ENABLED=0 $(GO) test -count=1 -tags seeded -timeout 10m ./internal/logtest ./controller ./replication/isr -run 'Seeded|Planted'
 
 soak:
 	CGO_ENABLED=0 KEEPLOG_HARNESS_COUNT=$(COUNT) KEEPLOG_HARNESS_SECONDS=$(if $(COUNT),,$(shell bash .ci/seconds.sh $(or $(TIME),10m))) \
 		$(GO) test -count=1 -v -timeout 0 $(HARNESSES)
+
+# A whole cluster on one thread: COUNT seeds (such as 200000), or as many as TIME allows.
+sim:
+	CGO_ENABLED=0 KEEPLOG_HARNESS_COUNT=$(COUNT) KEEPLOG_HARNESS_SECONDS=$(if $(COUNT),,$(shell bash .ci/seconds.sh $(or $(TIME),3m))) \
+		$(GO) test -count=1 -v -timeout 0 -run 'TestSimulation$$' ./replication/isr
+
+# The real packages in virtual time, TIME for each.
+bubble:
+	CGO_ENABLED=0 KEEPLOG_HARNESS_SECONDS=$(shell bash .ci/seconds.sh $(or $(TIME),1m)) \
+		$(GO) test -count=1 -v -timeout 0 -run 'TestChaos$$|TestBubble$$' ./replication/isr ./replication/quorum
+
+# Three real processes under faults for TIME; SEED and FAULTS choose them.
+torture: build
+	bin/keeplog local torture --duration $(or $(TIME),60s) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 
 interop: build
 	cd test/interop && KEEPLOG_BINARY=$(CURDIR)/bin/keeplog $(GO) test -count=1 -timeout 20m ./...

@@ -29,7 +29,11 @@ func chaosSeed() uint64 {
 func TestChaos(t *testing.T) {
 	seed := chaosSeed()
 	t.Logf("KEEPLOG_SEED=%d", seed)
-	end := time.Now().Add(2 * time.Second)
+	patience := 2 * time.Second
+	if n, err := strconv.Atoi(os.Getenv("KEEPLOG_HARNESS_SECONDS")); err == nil && n > 0 {
+		patience = time.Duration(n) * time.Second
+	}
+	end := time.Now().Add(patience)
 	runs := 0
 	for i := uint64(0); runs < 3 || time.Now().Before(end); i++ {
 		ok := t.Run(fmt.Sprint(seed+i), func(t *testing.T) {
