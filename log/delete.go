@@ -2,7 +2,9 @@ package log
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"time"
 )
@@ -64,6 +66,56 @@ func (d *Dir) DeleteFound(f Found) error {
 func (d *Dir) Quarantine(f Found, why string) error {
 	d.log.Warn("directory is put aside", "path", f.Path, "why", why)
 	return d.retire(f, straySuffix, nil, 0)
+}
+
+// DeleteUnopened takes out the directory of a partition whose log did not open. One that is another topic's stays; one that does not let itself
+// be read is put aside. None may be there at all: then the mark is freed.
+func (d *Dir) DeleteUnopened(id Identity) error {
+	f := Found{Identity: id, Path: path.Join(d.path, DirName(id.Topic, id.Partition))}
+	owner, err := d.owner(f)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && owner != id.TopicID:
+		if err := d.marks.drop(markKey{id.TopicID, id.Partition}); err != nil {
+			return err
+		}
+		return d.syncMarks()
+	case err != nil:
+		return d.Quarantine(f, "its topic is deleted, and it cannot be read: "+err.Error())
+	}
+	return d.DeleteFound(f)
+}
+
+// SetAside puts aside a directory that stands where a partition's belongs and is another topic's. The caller knows that nothing else needs it.
+func (d *Dir) SetAside(id Identity) error {
+	f := Found{Identity: id, Path: path.Join(d.path, DirName(id.Topic, id.Partition))}
+	if l, open := d.Log(id.Topic, id.Partition); open {
+		return fmt.Errorf("log: %s is open", l.path)
+	}
+	owner, err := d.owner(f)
+	if err != nil || owner == id.TopicID {
+		return err
+	}
+	f.TopicID = owner
+	return d.Quarantine(f, fmt.Sprintf("it belongs to topic id %x, the topic's is %x", owner, id.TopicID))
+}
+
+// owner is the topic id of a directory; without one it counts as that of f. Errors: fs.ErrNotExist where there is no directory.
+func (d *Dir) owner(f Found) ([16]byte, error) {
+	if _, err := d.fs.ReadDir(f.Path); err != nil {
+		return [16]byte{}, err
+	}
+	b, err := readFile(d.fs, path.Join(f.Path, PartitionFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.TopicID, nil
+	}
+	if err != nil {
+		return [16]byte{}, err
+	}
+	id, err := DecodePartition(b)
+	if errors.Is(err, ErrBadFile) {
+		return f.TopicID, nil
+	}
+	return id, err
 }
 
 // retire frees the mark, durably, then renames the directory.

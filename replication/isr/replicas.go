@@ -114,7 +114,7 @@ func (r *Replicas) All(f func(id log.Identity, p *Partition) bool) {
 // Recover opens every log that this broker should hold under an image, without taking any role: an incarnation leads only
 // in epochs that it received itself, which its registration brings.
 func (r *Replicas) Recover(img *metadata.Image) {
-	r.open(img, slices.Collect(img.Topics()))
+	r.open(img, slices.Collect(img.Topics()), false)
 }
 
 // ApplyAll brings every partition in line with an image. The caller serialises calls of ApplyAll and Apply.
@@ -147,7 +147,7 @@ func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
 			r.drop(id)
 		}
 	}
-	r.open(img, there)
+	r.open(img, there, true)
 	for _, t := range there {
 		settings := r.opts.Settings(img, t)
 		for i := range t.Partitions {
@@ -182,10 +182,13 @@ func (r *Replicas) dropReplica(p *Partition) {
 // end ends a partition that is not listed any more, and deletes its log.
 func (r *Replicas) end(p *Partition, why error) {
 	p.shut(why)
-	if p.log == nil {
-		return
+	var err error
+	if p.log != nil {
+		err = p.dir.DeleteLog(p.log)
+	} else {
+		err = p.dir.DeleteUnopened(p.id)
 	}
-	if err := p.dir.DeleteLog(p.log); err != nil {
+	if err != nil {
 		r.opts.Logger.Error("cannot delete a partition", "event", "partition.delete.failed", "topic", p.id.Topic,
 			"partition", p.id.Partition, "error", err)
 	}
@@ -210,8 +213,9 @@ func (r *Replicas) drop(id metadata.TopicID) {
 	}
 }
 
-// open makes the partitions that this broker should hold and does not, each in the directory that has it or the emptiest.
-func (r *Replicas) open(img *metadata.Image, topics []*metadata.Topic) {
+// open makes the partitions that this broker should hold and does not, each in the directory that has it or the emptiest. Where the image is known
+// to be current, a directory of another topic id gives way to them.
+func (r *Replicas) open(img *metadata.Image, topics []*metadata.Topic, current bool) {
 	found := r.found()
 	reqs := map[*log.Dir][]log.OpenRequest{}
 	for _, t := range topics {
@@ -222,7 +226,7 @@ func (r *Replicas) open(img *metadata.Image, topics []*metadata.Topic) {
 				continue
 			}
 			if p, err := r.Partition(t.ID, int32(i)); err == nil {
-				if !p.hasRoomAgain() {
+				if !p.hasRoomAgain() && !(current && errors.Is(p.openErr, log.ErrTopicID)) {
 					continue
 				}
 				r.forget(p)
@@ -236,8 +240,23 @@ func (r *Replicas) open(img *metadata.Image, topics []*metadata.Topic) {
 		}
 	}
 	for dir, list := range reqs {
-		dir.OpenLogs(list, func(o log.OpenResult) { r.opened(dir, o) })
+		dir.OpenLogs(list, func(o log.OpenResult) {
+			if current && errors.Is(o.Err, log.ErrTopicID) {
+				o = r.openInstead(dir, o.Identity, list)
+			}
+			r.opened(dir, o)
+		})
 	}
+}
+
+// openInstead opens a log after the directory of another topic id that stands in its place is put aside.
+func (r *Replicas) openInstead(dir *log.Dir, id log.Identity, list []log.OpenRequest) log.OpenResult {
+	if err := dir.SetAside(id); err != nil {
+		return log.OpenResult{Identity: id, Err: err}
+	}
+	i := slices.IndexFunc(list, func(q log.OpenRequest) bool { return q.Identity == id })
+	l, err := dir.OpenLog(id, list[i].Config)
+	return log.OpenResult{Identity: id, Log: l, Err: err}
 }
 
 // found maps each partition that was on disk at the start to its directory.
