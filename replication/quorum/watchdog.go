@@ -29,6 +29,7 @@ func (q *Quorum) watchdog() {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
 	start, said := time.Now(), false
+	ran := newRunning(start)
 	for {
 		select {
 		case <-t.C:
@@ -39,6 +40,7 @@ func (q *Quorum) watchdog() {
 		if at := canary.Load(); at != 0 {
 			longest = max(longest, time.Since(start)-time.Duration(at))
 		}
+		longest = ran.bound(time.Now(), longest)
 		switch {
 		case longest < hang:
 			said = false
@@ -50,6 +52,20 @@ func (q *Quorum) watchdog() {
 			q.o.Logger.Error("the disk of the metadata log hangs", "dir", q.o.Dir, "for", longest.Round(time.Second))
 		}
 	}
+}
+
+// running tells a disk that hangs from a process that was stopped: the calls of one that did not run took their time too.
+type running struct{ last, woke time.Time }
+
+func newRunning(now time.Time) running { return running{now, now} }
+
+// bound is called each second. It bounds how long a call counts to the time since the process last woke from a stop.
+func (r *running) bound(now time.Time, longest time.Duration) time.Duration {
+	if now.Sub(r.last) > 2*time.Second {
+		r.woke = now
+	}
+	r.last = now
+	return min(longest, now.Sub(r.woke))
 }
 
 // replaceable says that others can take over.
