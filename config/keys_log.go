@@ -11,7 +11,7 @@ func logKeys() []Key {
 		{Name: "log.dir", Type: List, Default: "/tmp/kafka-logs", Doc: "Older name of log.dirs. A value counts where log.dirs is not set; the default never does."},
 		{Name: "log.dirs", Type: List, Default: "./keeplog-data", Kafka: "null", Doc: "Data directories, separated by commas. The first also holds the metadata unless metadata.log.dir is set."},
 		{Name: "metadata.log.dir", Type: String, Null: true, Doc: "Directory of the Raft-replicated metadata log. Not set: the first of log.dirs."},
-		{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Valid: atLeast(1), Live: true, Doc: "Logs of one data directory that are opened, recovered and closed at a time."},
+		{Name: "num.recovery.threads.per.data.dir", Type: Int, Default: "2", Valid: atLeast(1), Live: true, Doc: "Logs of one data directory that are opened and recovered at a time."},
 
 		{Name: "log.segment.bytes", Type: Int, Default: "1073741824", Valid: atLeast(1 << 20), Live: true, Doc: "Size at which a segment is closed and the next begins."},
 		{Name: "log.roll.ms", Type: Long, Null: true, Valid: atLeast(1), Live: true, Doc: "Age at which a segment is closed though it is not full. Not set: log.roll.hours."},

@@ -93,6 +93,7 @@ type Dir struct {
 	env       *segment.Env
 	marks     *marks
 	committer Committer
+	tuned     tuned
 
 	meta        metaState
 	brokerEpoch atomic.Int64
@@ -108,6 +109,25 @@ type Dir struct {
 
 	ticking sync.Mutex
 	due     dirSchedule
+}
+
+// tuned are the settings that change while the directory is open.
+type tuned struct {
+	producerExpirationMs atomic.Int64
+	recoveryThreads      atomic.Int64
+}
+
+// SetProducerExpiration changes after what time without a batch a producer id is forgotten; the next look for such ids uses it. It must be positive.
+func (d *Dir) SetProducerExpiration(idle time.Duration) {
+	d.tuned.producerExpirationMs.Store(idle.Milliseconds())
+}
+
+// SetRecoveryThreads changes how many logs the next OpenLogs opens at a time; at least 1.
+func (d *Dir) SetRecoveryThreads(n int) { d.tuned.recoveryThreads.Store(int64(max(n, 1))) }
+
+// Tuned tells what SetProducerExpiration and SetRecoveryThreads have set, or the options at the opening.
+func (d *Dir) Tuned() (producerExpiration time.Duration, recoveryThreads int) {
+	return time.Duration(d.tuned.producerExpirationMs.Load()) * time.Millisecond, int(d.tuned.recoveryThreads.Load())
 }
 
 // opening is what was found when the directory was opened; it does not change.
@@ -156,6 +176,8 @@ func OpenDir(o DirOptions) (*Dir, error) {
 		opening:   opening{cleanEpoch: -1},
 		inventory: inventory{logs: map[TopicPartition]*Log{}, unseen: map[string]TopicPartition{}, rnd: rand.New(rand.NewPCG(o.Settings.Seed, 0x6b6c))},
 	}
+	d.SetProducerExpiration(o.Settings.ProducerExpiration)
+	d.SetRecoveryThreads(o.Settings.RecoveryThreads)
 	d.brokerEpoch.Store(-1)
 	d.space.init(d)
 	d.env.Room = d.space.room

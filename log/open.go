@@ -33,7 +33,7 @@ type OpenResult struct {
 func (d *Dir) OpenLogs(reqs []OpenRequest, done func(OpenResult)) {
 	next := make(chan OpenRequest)
 	var workers sync.WaitGroup
-	for range min(d.o.Settings.RecoveryThreads, len(reqs)) {
+	for range min(int(d.tuned.recoveryThreads.Load()), len(reqs)) {
 		workers.Go(func() {
 			for r := range next {
 				l, err := d.OpenLog(r.Identity, r.Config)

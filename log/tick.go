@@ -99,7 +99,7 @@ func (l *Log) tick(now time.Time, expire bool) (marked bool) {
 	late := l.w.unflushed > 0 && l.config.Load().Flush.Interval != config.Forever &&
 		now.UnixMilli()-l.w.sinceMs >= l.config.Load().Flush.Interval.Milliseconds()
 	if expire {
-		l.w.producers.expire(now.UnixMilli(), settings.ProducerExpiration.Milliseconds())
+		l.w.producers.expire(now.UnixMilli(), l.dir.tuned.producerExpirationMs.Load())
 	}
 	l.mu.Unlock()
 	if late {

@@ -98,7 +98,7 @@ func (n *Node) dirOptions(path string) log.DirOptions {
 		OnOffline: func(err error) { n.offline(path, err) },
 		Settings: log.Settings{
 			Reserve:                reserve(n.cfg.Int64("keeplog.disk.reserve.bytes")),
-			RecoveryThreads:        max(4, n.cfg.Int("num.recovery.threads.per.data.dir")),
+			RecoveryThreads:        n.cfg.Int("num.recovery.threads.per.data.dir"),
 			RetentionCheckInterval: n.cfg.Duration("log.retention.check.interval.ms"),
 			ProducerExpiration:     n.cfg.Duration("producer.id.expiration.ms"),
 			CheckpointInterval:     n.cfg.Duration("log.flush.offset.checkpoint.interval.ms"),

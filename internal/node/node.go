@@ -251,7 +251,7 @@ func (n *Node) prepare(context.Context) error {
 	for i, d := range n.dirs {
 		dirs[i] = d.Dir
 	}
-	n.settings = newSettings(n.cfg, n.quorum)
+	n.settings = newSettings(n.cfg, n.quorum, dirs)
 	o := isr.Options{
 		BrokerID: n.cfg.NodeID(), Dirs: dirs, Settings: n.settings.topic, Codecs: n.codecs,
 		SkipUnpack: !n.cfg.Bool("keeplog.records.validate"), Logger: n.loggers.room("isr"),

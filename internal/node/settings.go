@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/replication/quorum"
 )
@@ -14,10 +15,11 @@ type settings struct {
 	static *config.Broker
 	self   string
 	live   atomic.Pointer[config.Broker]
+	dirs   []*log.Dir // which are told of what is theirs
 }
 
-func newSettings(static *config.Broker, q *quorum.Quorum) *settings {
-	s := &settings{static: static, self: strconv.Itoa(int(static.NodeID()))}
+func newSettings(static *config.Broker, q *quorum.Quorum, dirs []*log.Dir) *settings {
+	s := &settings{static: static, self: strconv.Itoa(int(static.NodeID())), dirs: dirs}
 	s.update(q.Image())
 	return s
 }
@@ -41,7 +43,14 @@ func (s *settings) topic(img *metadata.Image, t *metadata.Topic) config.Topic {
 }
 
 // update takes the dynamic settings of an image over.
-func (s *settings) update(img *metadata.Image) { s.live.Store(s.layers(img, nil).Dynamic()) }
+func (s *settings) update(img *metadata.Image) {
+	live := s.layers(img, nil).Dynamic()
+	s.live.Store(live)
+	for _, d := range s.dirs {
+		d.SetProducerExpiration(live.Duration("producer.id.expiration.ms"))
+		d.SetRecoveryThreads(live.Int("num.recovery.threads.per.data.dir"))
+	}
+}
 
 // Static is what the process was started with.
 func (s *settings) Static() *config.Broker { return s.static }
