@@ -126,7 +126,7 @@ func TestDefaultsAgree(t *testing.T) {
 // What no part of the server reads says so, and a key that is given the default of such a one does too.
 func TestUnreadTopicKeysSayWhy(t *testing.T) {
 	for name, reason := range map[string]string{
-		"delete.retention.ms": noCompaction, "max.compaction.lag.ms": noCompaction, "min.compaction.lag.ms": noCompaction, "min.cleanable.dirty.ratio": noCompaction,
+		"delete.retention.ms": NoCompaction, "max.compaction.lag.ms": NoCompaction, "min.compaction.lag.ms": NoCompaction, "min.cleanable.dirty.ratio": NoCompaction,
 	} {
 		k := Lookup(ScopeTopic, name)
 		if k.Status != NoEffect || k.Reason != reason {

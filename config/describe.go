@@ -119,7 +119,7 @@ func describe(scope Scope, names []string, value func(*Key) (*string, []Synonym)
 		if len(syn) == 1 && syn[0].Source == 0 {
 			continue
 		}
-		e := Entry{Name: k.Name, Value: v, Source: SourceDefault, Type: k.Type, ReadOnly: !k.Live, Sensitive: k.Sensitive(), Doc: k.Doc, Synonyms: syn}
+		e := Entry{Name: k.Name, Value: v, Source: SourceDefault, Type: k.Type, ReadOnly: !k.Live, Sensitive: k.Sensitive(), Doc: k.told(), Synonyms: syn}
 		if len(syn) > 0 {
 			e.Source = syn[0].Source
 		}
@@ -171,4 +171,12 @@ func (l Layers) synonyms(name string) []Synonym {
 		}
 	}
 	return nil
+}
+
+// told is the documentation of a key, with the reason why it does less than it says, or nothing.
+func (k *Key) told() string {
+	if k.Reason == "" {
+		return k.Doc
+	}
+	return k.Doc + " Note: " + k.Reason + "."
 }

@@ -48,7 +48,7 @@ func inertKeys() []Key {
 func inertReasons() map[string]string {
 	return map[string]string{
 		"authorizer": "access control lists are not enforced yet, and an open server where a closed one is expected would be unsafe",
-		"compaction": noCompaction,
+		"compaction": NoCompaction,
 		"cordon":     "a data directory that should take no new partitions would still get them",
 		"fetchers":   "one fetcher for each broker that is followed keeps two fetches in flight",
 		"group":      noGroups,

@@ -2,7 +2,8 @@ package config
 
 import "errors"
 
-const noCompaction = "log compaction does not run yet: compacted topics keep every record"
+// NoCompaction is the reason why settings of compaction have no effect. DescribeConfigs tells it with cleanup.policy.
+const NoCompaction = "log compaction does not run yet: compacted topics keep every record"
 
 // logKeys are the broker settings of the log: directories, segments, retention, flushing, and the defaults of topic settings.
 func logKeys() []Key {
@@ -48,10 +49,10 @@ func logKeys() []Key {
 		{Name: "log.message.timestamp.before.max.ms", Type: Long, Default: long, Live: true, Valid: atLeast(0), Doc: "How far a record's timestamp may lie before the broker's clock, with CreateTime."},
 		{Name: "log.message.timestamp.after.max.ms", Type: Long, Default: "3600000", Live: true, Valid: atLeast(0), Doc: "How far a record's timestamp may lie after the broker's clock, with CreateTime."},
 
-		{Name: "log.cleaner.delete.retention.ms", Type: Long, Default: "86400000", Live: true, Valid: atLeast(0), Status: NoEffect, Reason: noCompaction, Doc: "Time a tombstone is kept by compaction."},
-		{Name: "log.cleaner.min.compaction.lag.ms", Type: Long, Default: "0", Live: true, Valid: atLeast(0), Status: NoEffect, Reason: noCompaction, Doc: "Time a record is safe from compaction."},
-		{Name: "log.cleaner.max.compaction.lag.ms", Type: Long, Default: long, Live: true, Valid: atLeast(1), Status: NoEffect, Reason: noCompaction, Doc: "Longest time a record may wait for compaction."},
-		{Name: "log.cleaner.min.cleanable.ratio", Type: Double, Default: "0.5", Live: true, Valid: between(0, 1), Status: NoEffect, Reason: noCompaction, Doc: "Share of a log that must be uncompacted before compaction takes it on."},
+		{Name: "log.cleaner.delete.retention.ms", Type: Long, Default: "86400000", Live: true, Valid: atLeast(0), Status: NoEffect, Reason: NoCompaction, Doc: "Time a tombstone is kept by compaction."},
+		{Name: "log.cleaner.min.compaction.lag.ms", Type: Long, Default: "0", Live: true, Valid: atLeast(0), Status: NoEffect, Reason: NoCompaction, Doc: "Time a record is safe from compaction."},
+		{Name: "log.cleaner.max.compaction.lag.ms", Type: Long, Default: long, Live: true, Valid: atLeast(1), Status: NoEffect, Reason: NoCompaction, Doc: "Longest time a record may wait for compaction."},
+		{Name: "log.cleaner.min.cleanable.ratio", Type: Double, Default: "0.5", Live: true, Valid: between(0, 1), Status: NoEffect, Reason: NoCompaction, Doc: "Share of a log that must be uncompacted before compaction takes it on."},
 
 		{Name: "producer.id.expiration.ms", Type: Int, Default: "86400000", Live: true, Valid: atLeast(1), Doc: "Idle time after which a partition forgets a producer id and its window of batches."},
 		{Name: "producer.id.expiration.check.interval.ms", Type: Int, Default: "600000", Valid: atLeast(1), Undescribed: true, Status: NoEffect, Reason: "expired producer ids are looked for with the other periodic work", Doc: "Time between two looks for producer ids to forget."},

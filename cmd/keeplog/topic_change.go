@@ -86,6 +86,9 @@ func (s *session) alterTopics(ctx context.Context, changes []kadm.AlterConfig, d
 		}
 		all = append(all, o)
 	}
+	if !dryRun && slices.ContainsFunc(changes, func(c kadm.AlterConfig) bool { return c.Name == "cleanup.policy" }) {
+		s.sayNotCompacted(ctx, all)
+	}
 	return s.app.showOutcomes(all)
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -73,6 +74,9 @@ func (s *session) createTopics(ctx context.Context, flags *createFlags, names []
 			o.Done = "would create"
 		}
 		all = append(all, o)
+	}
+	if strings.Contains(orNull(configs["cleanup.policy"]), "compact") && !flags.dryRun {
+		s.sayNotCompacted(ctx, all)
 	}
 	return s.app.showOutcomes(all)
 }

@@ -17,6 +17,7 @@ type topicDescription struct {
 	ID         string                 `json:"id"`
 	Internal   bool                   `json:"internal"`
 	Durable    *bool                  `json:"durable_on_ack"` // null: the broker does not tell
+	Compacts   *bool                  `json:"compacts"`       // null: cleanup.policy does not ask for it
 	Partitions []partitionDescription `json:"partitions"`
 	Configs    []configDescription    `json:"configs"`
 }
@@ -82,11 +83,14 @@ func (s *session) describeTopics(ctx context.Context, names []string) ([]topicDe
 	if err != nil {
 		return nil, err
 	}
-	lost := s.lostRecords(ctx, details)
+	lost, compacts := s.lostRecords(ctx, details), s.compacts(ctx, names...)
 	var all []topicDescription
 	for _, name := range names {
 		d := details[name]
 		td := topicDescription{Topic: name, ID: topicID(d.ID), Internal: d.IsInternal}
+		if works, asked := compacts[name]; asked {
+			td.Compacts = &works
+		}
 		for _, p := range d.Partitions.Sorted() {
 			described := describePartition(p, starts, ends)
 			described.Lost = lost[topicPartition{name, p.Partition}]
@@ -175,6 +179,9 @@ func (d *topicDescription) write(t *text) {
 		if c.Key == "flush.messages" && d.Durable != nil && !*d.Durable {
 			t.line("not durable on ack: flush.messages is %s", orNull(c.Value))
 		}
+	}
+	if d.Compacts != nil && !*d.Compacts {
+		t.line("%s", notCompacted)
 	}
 	for _, p := range d.Partitions {
 		for _, l := range p.Lost {
