@@ -135,7 +135,7 @@ func TestSpread(t *testing.T) {
 			if !moved {
 				to = p.Replicas
 			}
-			checkSpread(t, p, to, o, slices.Contains(short, name))
+			checkSpread(t, spreadCase{p, to, slices.Contains(short, name)}, o)
 		}
 	}
 }
@@ -152,8 +152,16 @@ func randomPartitions(rng *rand.Rand, brokers int) []kadm.PartitionDetail {
 	return parts
 }
 
-func checkSpread(t *testing.T, p kadm.PartitionDetail, to []int32, o spreadOptions, short bool) {
+// spreadCase is a partition, where it went, and whether it was said to be short of replicas.
+type spreadCase struct {
+	p     kadm.PartitionDetail
+	to    []int32
+	short bool
+}
+
+func checkSpread(t *testing.T, c spreadCase, o spreadOptions) {
 	t.Helper()
+	p, to, short := c.p, c.to, c.short
 	want := o.factor
 	if want == 0 {
 		want = len(p.Replicas)
