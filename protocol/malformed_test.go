@@ -139,7 +139,7 @@ func arrays(fields []field, version int16) (all []*field) {
 
 // A body full of the shortest elements, of each array of each version, takes at most 32 times its size, or is refused where answering would
 // take more; so do 10⁵ unknown tags, which are refused.
-func TestHostileCounts(t *testing.T) {
+func TestCatalogue56_HostileCounts(t *testing.T) {
 	eachVersion(t, func(t *testing.T, api *API, version int16) {
 		targets := append(arrays(api.body, version), nil)
 		for i, target := range targets {

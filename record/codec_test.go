@@ -158,7 +158,7 @@ func allocated(f func()) uint64 {
 }
 
 // A bomb costs at most about the limit, a header that lies next to nothing.
-func TestBombs(t *testing.T) {
+func TestCatalogue57_Bombs(t *testing.T) {
 	c := NewCodecs()
 	const limit = 1 << 20
 	zeroes := make([]byte, fewer(64<<20, 4<<20))

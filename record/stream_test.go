@@ -331,7 +331,7 @@ func bombs(tb testing.TB) map[string]Batch {
 }
 
 // A check costs at most 32 times the batch, and what the set of codecs keeps: the first time too.
-func TestBombsAreChecked(t *testing.T) {
+func TestCatalogue57_BombsAreChecked(t *testing.T) {
 	if raceDetector {
 		t.Skip("allocations are measured without the race detector")
 	}
@@ -351,7 +351,7 @@ func TestBombsAreChecked(t *testing.T) {
 }
 
 // Rebuilding costs that and the new batch, and ends once that is too large.
-func TestBombsAreRebuilt(t *testing.T) {
+func TestCatalogue57_BombsAreRebuilt(t *testing.T) {
 	if raceDetector {
 		t.Skip("allocations are measured without the race detector")
 	}

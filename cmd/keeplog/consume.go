@@ -40,7 +40,9 @@ partition come in their order; several partitions are merged as they come.
 
 --jq gets each record as an object with topic, partition, offset, timestamp, key, value and headers; a value that is
 JSON is there as JSON. A result of true prints the record by the format, false and null print nothing, anything else
-is printed as JSON in a line.`,
+is printed as JSON in a line.
+
+A null key or value and an empty one both print as nothing; -Z tells them apart: it is printed for null.`,
 		Example: `  keeplog consume orders --exit
   keeplog consume orders -O @-1h -f '%d %k %v\n'
   keeplog consume orders --jq '.value.total > 100'`,

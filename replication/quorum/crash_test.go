@@ -102,8 +102,8 @@ func bootstrapped(t *testing.T) *MemStore {
 	return store
 }
 
-// TestCrashOfStore crashes at each call of the store, with and without what the call wrote.
-func TestCrashOfStore(t *testing.T) {
+// TestCatalogue19_CrashOfTheStore crashes at each call of the store, with and without what the call wrote.
+func TestCatalogue19_CrashOfTheStore(t *testing.T) {
 	for _, half := range []bool{false, true} {
 		for at := 1; ; at++ {
 			crashed := false

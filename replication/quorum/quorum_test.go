@@ -274,8 +274,8 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestRotInStore flips one byte after the other: the node either starts with the same image or refuses.
-func TestRotInStore(t *testing.T) {
+// TestCatalogue19_RotInTheStore flips one byte after the other: the node either starts with the same image or refuses.
+func TestCatalogue19_RotInTheStore(t *testing.T) {
 	dir := t.TempDir()
 	n := newNode(t, vfs.OS(), dir, nil).open()
 	for i := range 10 {

@@ -2,7 +2,9 @@ package quorum
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/hashicorp/go-hclog"
 )
@@ -43,8 +45,27 @@ func (l raftLogger) Debug(msg string, args ...any) { l.put(slog.LevelDebug, msg,
 // Info writes a line.
 func (l raftLogger) Info(msg string, args ...any) { l.put(slog.LevelDebug, msg, args) }
 
-// Warn writes a line.
-func (l raftLogger) Warn(msg string, args ...any) { l.put(slog.LevelInfo, msg, args) }
+// Warn writes a line. That nobody leads yet, as at every start of a node alone, is no news.
+func (l raftLogger) Warn(msg string, args ...any) {
+	level := slog.LevelInfo
+	if first(msg, args) {
+		level = slog.LevelDebug
+	}
+	l.put(level, msg, args)
+}
+
+// first says that a line is of an election before which there was no leader.
+func first(msg string, args []any) bool {
+	if !strings.HasPrefix(msg, "heartbeat timeout reached") {
+		return false
+	}
+	for i := 0; i+1 < len(args); i += 2 {
+		if args[i] == "last-leader-id" {
+			return fmt.Sprint(args[i+1]) == ""
+		}
+	}
+	return false
+}
 
 // Error writes a line.
 func (l raftLogger) Error(msg string, args ...any) { l.put(slog.LevelError, msg, args) }
