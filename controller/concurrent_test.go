@@ -230,3 +230,32 @@ func TestConcurrentUse(t *testing.T) {
 		}
 	})
 }
+
+// Whoever waits for others' decisions waits no longer than it has time.
+func TestWaitingForATurnHasAnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shareWorld(t, 1)
+		s.held = make(chan struct{})
+		first := make(chan error)
+		create := func(ctx context.Context, name string) error {
+			_, err := s.c.CreateTopics(ctx, CreateTopicsRequest{Topics: []CreateTopic{{Name: name, Partitions: 1, Replicas: 1}}})
+			return err
+		}
+		go func() { first <- create(t.Context(), "first") }()
+		synctest.Wait() // it is being committed
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := s.c.AllocateProducerIDs(ctx, 1, 1)
+		if waited := time.Since(began); !errors.Is(err, ErrNotCommitted) || !errors.Is(err, context.DeadlineExceeded) || waited != 5*time.Second {
+			t.Errorf("after %v: %v", waited, err)
+		}
+		close(s.held)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		if err := create(t.Context(), "second"); err != nil {
+			t.Error(err)
+		}
+	})
+}

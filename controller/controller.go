@@ -63,8 +63,9 @@ type Options struct {
 // Controller decides. Its methods are safe for concurrent use; each waits for its turn.
 type Controller struct {
 	o Options
-	// turn is the order of decisions; see the package comment. It is taken before liveMu.
-	turn sync.Mutex
+	// turn is the order of decisions; see the package comment. It holds one token, of who decides; whoever waits for it watches its context
+	// too. It is taken before liveMu.
+	turn chan struct{}
 
 	liveMu sync.Mutex // guards live, wake and waiting; never held across a proposal
 	live   liveness
@@ -79,7 +80,7 @@ func New(o Options) *Controller {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{o: o, wake: make(chan struct{})}
+	return &Controller{o: o, turn: make(chan struct{}, 1), wake: make(chan struct{})}
 }
 
 // CreateTopic asks for one topic.

@@ -12,11 +12,15 @@ import (
 // maxProposal is the most bytes of records that are proposed at once; one record may be larger.
 const maxProposal = 256 << 10
 
-// plan runs f under the lock against the newest image, proposes what it returns, and gives each record's refusal to report.
+// plan runs f in its turn against the newest image, proposes what it returns, and gives each record's refusal to report.
 // index is that of the last entry, 0 when there was nothing to propose.
 func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Record, report func(i int, r metadata.Result, err error)) (index uint64, err error) {
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return 0, fmt.Errorf("%w: others were being decided: %w", ErrNotCommitted, context.Cause(ctx))
+	}
 	term, err := c.o.Proposer.Lead()
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrNotController, err)
