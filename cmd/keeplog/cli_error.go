@@ -84,10 +84,14 @@ func (e *cliError) codeName() string {
 
 // printError writes e to stderr: three short lines, or one JSON object with -o json and jsonl.
 func (a *app) printError(e *cliError) {
-	try := e.try
-	if rest, ok := strings.CutPrefix(try, "keeplog "); ok {
-		try = program() + " " + rest
+	// Each line is a command that can be pasted.
+	lines := strings.Split(e.try, "\n")
+	for i, l := range lines {
+		if rest, ok := strings.CutPrefix(l, "keeplog "); ok {
+			lines[i] = program() + " " + rest
+		}
 	}
+	try := strings.Join(lines, "\n")
 	if a.flags.output == "json" || a.flags.output == "jsonl" {
 		line, _ := json.Marshal(struct {
 			Code    string `json:"code"`
@@ -107,7 +111,7 @@ func (a *app) printError(e *cliError) {
 		fmt.Fprintf(a.err, "why:   %s\n", e.why)
 	}
 	if try != "" {
-		fmt.Fprintf(a.err, "try:   %s\n", try)
+		fmt.Fprintf(a.err, "try:   %s\n", strings.ReplaceAll(try, "\n", "\n       "))
 	}
 }
 

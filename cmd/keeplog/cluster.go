@@ -35,8 +35,9 @@ type clusterView struct {
 	brokers    []viewBroker
 	topics     kadm.TopicDetails
 	minISR     map[string]int
-	quorum     *viewQuorum // nil when the brokers do not tell
-	moving     []move      // reassignments under way
+	unset      map[string]bool // topics whose min.insync.replicas nobody has set: it follows the replicas of each partition
+	quorum     *viewQuorum     // nil when the brokers do not tell
+	moving     []move          // reassignments under way
 }
 
 // viewBroker is one broker. Dirs is nil when it did not answer.
@@ -81,7 +82,7 @@ type quorumMember struct {
 
 // view asks the cluster for everything that its commands need.
 func (s *session) view(ctx context.Context) (*clusterView, error) {
-	v := &clusterView{controller: -1, minISR: map[string]int{}}
+	v := &clusterView{controller: -1, minISR: map[string]int{}, unset: map[string]bool{}}
 	if err := s.viewCluster(ctx, v); err != nil {
 		return nil, err
 	}
@@ -152,6 +153,7 @@ func (s *session) viewConfigs(ctx context.Context, v *clusterView) {
 			for _, c := range r.Configs {
 				if n, err := strconv.Atoi(orEmpty(c.Value)); err == nil {
 					v.minISR[r.ResourceName] = n
+					v.unset[r.ResourceName] = c.Source == kmsg.ConfigSourceDefaultConfig
 				}
 			}
 		}
@@ -161,6 +163,15 @@ func (s *session) viewConfigs(ctx context.Context, v *clusterView) {
 			b.drained = s.isDrained(ctx, b.id)
 		}
 	}
+}
+
+// minOf is min.insync.replicas of a partition; false where it is not known.
+func (v *clusterView) minOf(p kadm.PartitionDetail) (int, bool) {
+	need, known := v.minISR[p.Topic]
+	if v.unset[p.Topic] && len(p.Replicas) < 3 {
+		need = 1
+	}
+	return need, known
 }
 
 // isDrained asks the broker for the setting; no answer is no.

@@ -40,7 +40,8 @@ func (v *clusterView) dependents(id int32) (led, needed []string) {
 			led = append(led, name)
 			return
 		}
-		if left := len(p.ISR) - 1; slices.Contains(p.ISR, id) && left < max(1, v.minISR[p.Topic]) {
+		need, _ := v.minOf(p)
+		if left := len(p.ISR) - 1; slices.Contains(p.ISR, id) && left < max(1, need) {
 			needed = append(needed, name)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ const (
 	offlineParts   = "offline_partitions"
 	underMinISR    = "under_min_isr"
 	brokerDown     = "broker_down"
+	brokerGone     = "broker_gone"
 	brokerSilent   = "broker_silent"
 	dirFailed      = "directory_failed"
 	lostData       = "lost_records"
@@ -47,6 +49,7 @@ func (v *clusterView) problems() []problem {
 	}
 	out = append(out, v.partitionProblems()...)
 	out = append(out, v.brokerProblems()...)
+	out = append(out, v.goneProblems()...)
 	out = append(out, v.quorumProblems()...)
 	return out
 }
@@ -56,7 +59,7 @@ func (v *clusterView) partitionProblems() []problem {
 	var dead, refusing []string
 	v.each(func(p kadm.PartitionDetail) {
 		name := fmt.Sprintf("%s-%d", p.Topic, p.Partition)
-		need, known := v.minISR[p.Topic]
+		need, known := v.minOf(p)
 		switch {
 		case p.Leader < 0:
 			dead = append(dead, name)
@@ -130,6 +133,26 @@ func (v *clusterView) brokerProblems() []problem {
 		for _, d := range b.dirs {
 			out = append(out, dirProblems(b.id, d)...)
 		}
+	}
+	return out
+}
+
+// goneProblems are the replicas of brokers that are not registered.
+func (v *clusterView) goneProblems() []problem {
+	held := map[int32][]string{}
+	v.each(func(p kadm.PartitionDetail) {
+		for _, id := range p.Replicas {
+			if _, ok := v.broker(id); !ok {
+				held[id] = append(held[id], fmt.Sprintf("%s-%d", p.Topic, p.Partition))
+			}
+		}
+	})
+	var out []problem
+	for _, id := range slices.Sorted(maps.Keys(held)) {
+		out = append(out, problem{
+			Kind: brokerGone, Partitions: held[id], Try: fmt.Sprintf("start node %d; if it is gone for ever: keeplog cluster remove %d", id, id),
+			What: fmt.Sprintf("broker %d is not registered, and has a replica of %s: %s", id, count(int64(len(held[id])), "partition"), someOf(held[id])),
+		})
 	}
 	return out
 }

@@ -83,6 +83,21 @@ func (v *clusterView) voterIDs() []int32 {
 	return out
 }
 
+// member is the node in the metadata log; nil if it is not there.
+func (v *clusterView) member(id int32) *quorumMember {
+	if v.quorum == nil {
+		return nil
+	}
+	for _, all := range [][]quorumMember{v.quorum.voters, v.quorum.observers} {
+		for i := range all {
+			if all[i].id == id {
+				return &all[i]
+			}
+		}
+	}
+	return nil
+}
+
 // promotable finds the node that may become a voter.
 func (v *clusterView) promotable(id int32, controller string) (quorumMember, error) {
 	if v.quorum == nil {
@@ -166,23 +181,28 @@ func brokerIDs(v *clusterView) []int32 {
 	return out
 }
 
+type removeFlags struct{ shrink, replace bool }
+
 func newClusterRemoveCommand(a *app) *cobra.Command {
-	var shrink bool
+	var f removeFlags
 	cmd := &cobra.Command{
 		Use: "remove N", Short: "Take a node out of the cluster for good", Args: wantsArgs(1, 1),
 		Long: "Moves the replicas of the node to others, takes it out of the voters of the metadata log, and forgets it. Works for a node that runs and\n" +
-			"for one that is gone for ever. What is done is shown first.",
-		Example: "  keeplog cluster remove 4\n  keeplog cluster remove 3 --shrink -y --timeout 10m",
-		RunE:    a.run(func(ctx context.Context, words []string) error { return a.clusterRemove(ctx, words[0], shrink) }),
+			"for one that is gone for ever. What is done is shown first.\n\n" +
+			"--replace is for a node whose disk was wiped or replaced, and which comes back with an empty one: only its old disk is forgotten.",
+		Example: "  keeplog cluster remove 4\n  keeplog cluster remove 3 --shrink -y --timeout 10m\n  keeplog cluster remove 2 --replace",
+		RunE:    a.run(func(ctx context.Context, words []string) error { return a.clusterRemove(ctx, words[0], f) }),
 	}
-	cmd.Flags().BoolVar(&shrink, "shrink", false, "let partitions have fewer replicas where there are too few other brokers")
+	cmd.Flags().BoolVar(&f.shrink, "shrink", false, "let partitions have fewer replicas where there are too few other brokers")
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "forget only the disk that the node had: it comes back with an empty one")
 	return cmd
 }
 
 // removal is the plan to take a node out.
 type removal struct {
 	id        int32
-	voter     *quorumMember
+	member    *quorumMember // of the metadata log, if it is one
+	voter     bool
 	broker    bool
 	moves     []move
 	clusterID string
@@ -192,26 +212,20 @@ type removal struct {
 func (v *clusterView) planRemoval(id int32, shrink bool) (*removal, error) {
 	r := &removal{id: id, clusterID: v.id}
 	_, r.broker = v.broker(id)
-	if v.quorum != nil {
-		for i := range v.quorum.voters {
-			if v.quorum.voters[i].id == id {
-				r.voter = &v.quorum.voters[i]
-			}
-		}
-	}
-	if !r.broker && r.voter == nil {
-		_, err := v.brokerArg(fmt.Sprint(id))
-		return nil, err
-	}
-	if len(v.brokers) == 1 && r.broker {
-		return nil, failf("broker %d is the only one", id)
-	}
+	r.member, r.voter = v.member(id), slices.Contains(v.voterIDs(), id)
 	var parts []kadm.PartitionDetail
 	v.each(func(p kadm.PartitionDetail) {
 		if slices.Contains(p.Replicas, id) {
 			parts = append(parts, p)
 		}
 	})
+	if !r.broker && r.member == nil && len(parts) == 0 {
+		_, err := v.brokerArg(fmt.Sprint(id))
+		return nil, err
+	}
+	if len(v.brokers) == 1 && r.broker {
+		return nil, failf("broker %d is the only one", id)
+	}
 	o := v.spreadOver(id)
 	// What other brokers hold stays with them, also when they are down or drained.
 	takers := slices.Clone(o.brokers)
@@ -237,16 +251,40 @@ func (v *clusterView) planRemoval(id int32, shrink bool) (*removal, error) {
 	return r, nil
 }
 
-func (a *app) clusterRemove(ctx context.Context, word string, shrink bool) error {
+// planReplacement finds the disk that is to be forgotten.
+func (v *clusterView) planReplacement(id int32) (*removal, error) {
+	r := &removal{id: id, clusterID: v.id, member: v.member(id)}
+	switch b, ok := v.broker(id); {
+	case r.member == nil:
+		e := failf("node %d is no member of the metadata log: there is no disk to forget", id)
+		e.try = "keeplog cluster info"
+		return nil, e
+	case ok && !b.fenced:
+		e := failf("broker %d is up: its disk is there", id)
+		e.try = fmt.Sprintf("keeplog cluster remove %d, if it is to go for good", id)
+		return nil, e
+	}
+	return r, nil
+}
+
+func (a *app) clusterRemove(ctx context.Context, word string, f removeFlags) error {
 	id, err := strconv.ParseInt(word, 10, 32)
 	if err != nil || id < 0 {
 		return usagef("%s: not the number of a node", word)
 	}
+	if f.shrink && f.replace {
+		return usagef("--shrink and --replace exclude each other")
+	}
 	var plan *removal
 	err = a.ask(ctx, func(ctx context.Context, s *session) error {
 		v, err := s.view(ctx)
-		if err == nil {
-			plan, err = v.planRemoval(int32(id), shrink)
+		switch {
+		case err != nil:
+			return err
+		case f.replace:
+			plan, err = v.planReplacement(int32(id))
+		default:
+			plan, err = v.planRemoval(int32(id), f.shrink)
 		}
 		return err
 	})
@@ -254,11 +292,17 @@ func (a *app) clusterRemove(ctx context.Context, word string, shrink bool) error
 		return err
 	}
 	a.previewMoves(plan.moves)
-	if plan.voter != nil {
-		a.say("node %d is no voter of the metadata log any more", id)
+	what := fmt.Sprintf("remove node %d from the cluster", id)
+	if f.replace {
+		what = fmt.Sprintf("forget the disk that node %d had", id)
+		a.say("the disk that node %d had is forgotten, and cannot be used in this cluster again; the node may come back with an empty one", id)
+	} else {
+		if plan.member != nil && plan.voter {
+			a.say("node %d is no voter of the metadata log any more", id)
+		}
+		a.say("node %d is forgotten; its data directory stays where it is, and cannot be used in this cluster again", id)
 	}
-	a.say("node %d is forgotten; its data directory stays where it is, and cannot be used in this cluster again", id)
-	if err := a.confirm(fmt.Sprintf("remove node %d from the cluster", id)); err != nil {
+	if err := a.confirm(what); err != nil {
 		return err
 	}
 	if len(plan.moves) > 0 {
@@ -278,9 +322,9 @@ func (a *app) clusterRemove(ctx context.Context, word string, shrink bool) error
 // forget takes the node out of voters and brokers.
 func (s *session) forget(ctx context.Context, plan *removal) error {
 	what := fmt.Sprintf("node %d", plan.id)
-	if plan.voter != nil {
+	if plan.member != nil {
 		req := kmsg.NewPtrRemoveRaftVoterRequest()
-		req.ClusterID, req.VoterID, req.VoterDirectoryID = &plan.clusterID, plan.id, plan.voter.directory
+		req.ClusterID, req.VoterID, req.VoterDirectoryID = &plan.clusterID, plan.id, plan.member.directory
 		resp, err := req.RequestWith(ctx, s.client)
 		if err != nil {
 			return err

@@ -33,10 +33,11 @@ type spreadOptions struct {
 	racks   map[int32]string // of these brokers
 	factor  int              // replicas of each partition; 0: as many as it has
 	held    map[int32]int    // replicas on each broker now
+	even    bool             // also move what could stay, until brokers hold and lead about the same
 }
 
 // spread plans where the replicas of partitions go: each stays where it may, what must go or is added goes to the broker with
-// the least to hold, in a rack of its own if there is one. What need not move is left out. short lists the partitions that get fewer
+// the least to hold, in a rack of its own if there is one. What need not move is left out, unless it must for an even load. short lists the partitions that get fewer
 // replicas than they should, because there are no more brokers.
 func spread(parts []kadm.PartitionDetail, o spreadOptions) (moves []move, short []string) {
 	held := map[int32]int{}
@@ -80,11 +81,98 @@ func spread(parts []kadm.PartitionDetail, o spreadOptions) (moves []move, short 
 			first[lead]++
 			to = append([]int32{lead}, slices.DeleteFunc(to, func(id int32) bool { return id == lead })...)
 		}
-		if !slices.Equal(to, p.Replicas) {
-			moves = append(moves, move{p.Topic, p.Partition, p.Replicas, to})
+		moves = append(moves, move{p.Topic, p.Partition, p.Replicas, to})
+	}
+	if o.even {
+		o.level(moves, held)
+		o.levelLeaders(moves)
+	}
+	return slices.DeleteFunc(moves, func(m move) bool { return slices.Equal(m.from, m.to) }), short
+}
+
+// level moves replicas from the broker with the most to the one with the least, until none has two more than another that could
+// take one. Leaders move last.
+func (o *spreadOptions) level(moves []move, held map[int32]int) {
+	for {
+		byLoad := slices.Clone(o.brokers)
+		slices.SortStableFunc(byLoad, func(a, b int32) int { return held[b] - held[a] })
+		if !o.levelOne(moves, held, byLoad) {
+			return
 		}
 	}
-	return moves, short
+}
+
+// levelOne moves one replica.
+func (o *spreadOptions) levelOne(moves []move, held map[int32]int, byLoad []int32) bool {
+	for _, full := range byLoad {
+		for _, free := range slices.Backward(byLoad) {
+			if held[full]-held[free] < 2 {
+				break
+			}
+			best, place := -1, 0
+			for i := range moves {
+				to := moves[i].to
+				at := slices.Index(to, full)
+				if at < 0 || slices.Contains(to, free) || o.rackCount(replaced(to, at, free)) < o.rackCount(to) {
+					continue
+				}
+				if best < 0 || at > place {
+					best, place = i, at
+				}
+			}
+			if best >= 0 {
+				moves[best].to = replaced(moves[best].to, place, free)
+				held[full]--
+				held[free]++
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// levelLeaders makes another replica the preferred leader where a broker would lead two more than that one.
+func (o *spreadOptions) levelLeaders(moves []move) {
+	first := map[int32]int{}
+	for _, m := range moves {
+		if len(m.to) > 0 {
+			first[m.to[0]]++
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for i := range moves {
+			to := moves[i].to
+			if len(to) < 2 {
+				continue
+			}
+			least := slices.MinFunc(to, func(a, b int32) int { return first[a] - first[b] })
+			if first[to[0]]-first[least] < 2 {
+				continue
+			}
+			first[to[0]]--
+			first[least]++
+			moves[i].to = append([]int32{least}, slices.DeleteFunc(slices.Clone(to), func(id int32) bool { return id == least })...)
+			changed = true
+		}
+	}
+}
+
+func replaced(ids []int32, at int, by int32) []int32 {
+	out := slices.Clone(ids)
+	out[at] = by
+	return out
+}
+
+// rackCount is the number of racks that brokers are in.
+func (o *spreadOptions) rackCount(ids []int32) int {
+	racks := map[string]bool{}
+	for _, id := range ids {
+		if r := o.racks[id]; r != "" {
+			racks[r] = true
+		}
+	}
+	return len(racks)
 }
 
 // next is the broker that a further replica goes to.

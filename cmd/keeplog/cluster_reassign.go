@@ -24,14 +24,14 @@ func newClusterReassignCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reassign [TOPIC[:PARTITION,...]...]", Short: "Move replicas between brokers, or show what is on the move", Args: wantsArgs(0, -1),
 		Long: "Without a flag it lists the partitions that are on the move. With one it shows the plan, asks, and begins the moves; --wait waits for\n" +
-			"their end. No TOPIC means all topics. What need not move stays where it is.",
+			"their end. No TOPIC means all topics. What need not move stays where it is; with --to what must for an even load moves as well.",
 		Example: "  keeplog cluster reassign\n  keeplog cluster reassign --to 1,2,4 orders\n  keeplog cluster reassign --from 3 --wait -y\n" +
 			"  keeplog cluster reassign --factor 3\n  keeplog cluster reassign --replicas 4,1,2 orders:0",
 		ValidArgsFunction: a.completeTopics(0),
 		RunE:              a.run(func(ctx context.Context, words []string) error { return a.reassign(ctx, f, words) }),
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.to, "to", "", "spread the replicas over these `BROKERS`, such as 1,2,4")
+	fl.StringVar(&f.to, "to", "", "spread the replicas evenly over these `BROKERS`, such as 1,2,4")
 	fl.Int32Var(&f.from, "from", -1, "move every replica off this `BROKER`")
 	fl.IntVar(&f.factor, "factor", 0, "give each partition this `NUMBER` of replicas")
 	fl.StringVar(&f.replicas, "replicas", "", "exactly these `BROKERS`, the first the preferred leader")
@@ -121,7 +121,7 @@ func (v *clusterView) planReassign(f reassignFlags, words []string) ([]move, err
 				return nil, err
 			}
 		}
-		o.brokers = ids
+		o.brokers, o.even = ids, f.from < 0
 	}
 	if f.from >= 0 {
 		if _, err := v.brokerArg(fmt.Sprint(f.from)); err != nil {

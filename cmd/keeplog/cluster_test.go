@@ -72,6 +72,10 @@ func TestHealthNamesWhatIsWrong(t *testing.T) {
 			"broker_down: broker 3 is down", "metadata_without_spare: 2 of 3 voters of the metadata log are well, and 2 are needed",
 		}},
 		{"behind", []string{"orders 0 leader 1 replicas 1,2,3 isr 1,2"}, nil, []string{"not_in_sync: broker 3 is behind: 1 of its 1 replicas is not in sync: orders-0"}},
+		{"two replicas, nothing set", []string{"orders 0 leader 1 replicas 1,2 isr 1"}, func(v *clusterView) { v.unset = map[string]bool{"orders": true} }, []string{
+			"not_in_sync: broker 2 is behind: 1 of its 1 replicas is not in sync: orders-0",
+		}},
+		{"gone", []string{"orders 0 leader 1 replicas 1,2,4 isr 1,2"}, nil, []string{"broker_gone: broker 4 is not registered, and has a replica of 1 partition: orders-0"}},
 		{"silent", []string{inSyncAll}, func(v *clusterView) { v.brokers[1].silent = true }, []string{"broker_silent: broker 2 at h:2 does not answer", "metadata_without_spare: 2 of 3"}},
 		{"a disk", []string{inSyncAll}, func(v *clusterView) { v.brokers[1].dirs[0].failed = true; v.brokers[2].dirs[0].free = 100 << 20 }, []string{
 			"directory_failed: broker 2: the data directory /d has failed", "disk_low: broker 3: 100 MiB left for /d",
@@ -225,7 +229,7 @@ func TestPlanRemoval(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	r, err := v.planRemoval(3, true)
-	if err != nil || len(r.moves) != 1 || !slices.Equal(r.moves[0].to, []int32{1, 2}) || r.voter == nil || !r.broker {
+	if err != nil || len(r.moves) != 1 || !slices.Equal(r.moves[0].to, []int32{1, 2}) || !r.voter || !r.broker {
 		t.Errorf("%+v, %v", r, err)
 	}
 	// A fourth takes what the third had, and what lies on a broker that is down stays there.
@@ -242,6 +246,11 @@ func TestPlanRemoval(t *testing.T) {
 	if _, err := v.planRemoval(3, true); err == nil {
 		t.Error("the only broker can be removed")
 	}
+	// What a broker had that was unregistered moves too.
+	v = viewOf(t, "orders 0 leader 1 replicas 1,9 isr 1")
+	if r, err := v.planRemoval(9, false); err != nil || len(r.moves) != 1 || r.broker || r.moves[0].to[0] != 1 || slices.Contains(r.moves[0].to, 9) {
+		t.Errorf("%+v, %v", r, err)
+	}
 	if _, err := viewOf(t, inSyncAll).planRemoval(9, false); err == nil {
 		t.Error("a node that is not there can be removed")
 	}
@@ -252,5 +261,82 @@ func TestDependents(t *testing.T) {
 	led, needed := v.dependents(1)
 	if d := cmp.Diff([][]string{{"orders-0"}, {"orders-1"}}, [][]string{led, needed}); d != "" {
 		t.Error(d)
+	}
+}
+
+// With --to a broker that holds nothing gets its share of replicas and of leaders, and no more moves than that takes.
+func TestSpreadEvenly(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 2))
+	for range 300 {
+		had := 1 + rng.IntN(4)
+		parts := randomPartitions(rng, had)
+		o := spreadOptions{brokers: []int32{1, 2, 3, 4, 5}[:had+1], held: map[int32]int{}, even: true}
+		for _, p := range parts {
+			for _, id := range p.Replicas {
+				o.held[id]++
+			}
+		}
+		moves, short := spread(parts, o)
+		if len(short) > 0 {
+			t.Fatalf("short: %v", short)
+		}
+		total, holds, leads := 0, map[int32]int{}, map[int32]int{}
+		for _, p := range parts {
+			to := p.Replicas
+			if at := slices.IndexFunc(moves, func(m move) bool { return m.partition == p.Partition }); at >= 0 {
+				to = moves[at].to
+			}
+			if len(to) != len(p.Replicas) || len(slices.Compact(slices.Sorted(slices.Values(to)))) != len(to) {
+				t.Fatalf("%v -> %v", p.Replicas, to)
+			}
+			total += len(to)
+			leads[to[0]]++
+			for _, id := range to {
+				holds[id]++
+			}
+		}
+		for _, id := range o.brokers {
+			if share := total / len(o.brokers); holds[id] < share-1 || holds[id] > share+2 {
+				t.Fatalf("broker %d holds %d of %d replicas on %d brokers", id, holds[id], total, len(o.brokers))
+			}
+		}
+		if joined := int32(had + 1); holds[joined] > 1 && len(parts) >= 4*len(o.brokers) && leads[joined] == 0 {
+			t.Fatalf("broker %d leads nothing of %d: %v", joined, len(parts), leads)
+		}
+		if again, _ := spread(movedTo(parts, moves), spreadOptions{brokers: o.brokers, held: holds, even: true}); len(again) > 0 {
+			t.Fatalf("a second time it moves on: %v", again)
+		}
+	}
+}
+
+func movedTo(parts []kadm.PartitionDetail, moves []move) []kadm.PartitionDetail {
+	out := slices.Clone(parts)
+	for i := range out {
+		for _, m := range moves {
+			if m.partition == out[i].Partition {
+				out[i].Replicas = m.to
+			}
+		}
+	}
+	return out
+}
+
+// Only the disk of a node that is down can be forgotten.
+func TestPlanReplacement(t *testing.T) {
+	v := viewOf(t, inSyncAll)
+	v.quorum.observers = []quorumMember{{id: 4, directory: [16]byte{7}}}
+	for id, refusal := range map[int32]string{2: "broker 2 is up", 9: "node 9 is no member"} {
+		if _, err := v.planReplacement(id); err == nil || !strings.Contains(err.Error(), refusal) {
+			t.Errorf("%d: %v", id, err)
+		}
+	}
+	v.brokers[1].fenced = true
+	for _, id := range []int32{2, 4} {
+		r, err := v.planReplacement(id)
+		if err != nil || r.member == nil || r.member.id != id || r.broker || len(r.moves) > 0 {
+			t.Errorf("%d: %+v, %v", id, r, err)
+		}
 	}
 }

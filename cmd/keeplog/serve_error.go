@@ -29,6 +29,8 @@ func (a *app) startError(cfg *config.Broker, err error) error {
 	case errors.Is(err, vfs.ErrLocked), errors.Is(err, quorum.ErrLocked):
 		e.why = "another process is serving this data directory"
 		e.try = "stop it, or give this one a directory of its own: keeplog serve --data-dir DIR"
+	case errors.Is(err, quorum.ErrForeign) && strings.Contains(e.try, "--replace"):
+		e.why = "an empty disk that voted could undo what was decided; the others must forget the old one first, then this one may join"
 	case errors.Is(err, node.ErrForeign), errors.Is(err, quorum.ErrForeign):
 		e.why = "a data directory belongs to one node of one cluster for ever"
 		if e.try == "" {
@@ -53,6 +55,11 @@ func (a *app) startError(cfg *config.Broker, err error) error {
 		e.exit = exitStorage
 	default:
 		fileError(e, err)
+	}
+	const lost = "keeplog serve --set keeplog.lost.directories="
+	if before, rest, ok := strings.Cut(e.try, lost); ok {
+		value, more, _ := strings.Cut(rest, " ")
+		e.try = strings.TrimSpace(before + a.again("--set", "keeplog.lost.directories="+value) + " " + more)
 	}
 	return e
 }

@@ -163,11 +163,13 @@ func TestWipedVoter(t *testing.T) {
 			c := newCluster(t, 3).start().ready()
 			c.leader().propose(topics(0, 1)...)
 			wiped := c.nodes[id]
+			before := wiped.o.Directory
 			wiped.stop()
 			c.leader(id)
 			wiped.wipe()
 			wiped.start()
-			wiped.refusedWith(ErrForeign, fmt.Sprintf("keeplog cluster remove %d", id), "keeplog serve --join", "wiped")
+			wiped.refusedWith(ErrForeign, fmt.Sprintf("keeplog cluster remove %d --replace --brokers ", id),
+				"keeplog serve --set keeplog.lost.directories="+before.String(), "wiped")
 			if wiped.q.Term() != 0 || wiped.q.raft().LastIndex() != 0 {
 				t.Error("the wiped node took part")
 			}

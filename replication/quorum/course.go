@@ -2,7 +2,9 @@ package quorum
 
 import (
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/keeplog/keeplog/metadata"
@@ -78,7 +80,7 @@ func enter(self, a *hello) course {
 	case at >= 0 && !a.members[at].Removed && a.leader < 0:
 		return course{wait: fmt.Sprintf("a leader: node %d does not know whether node %d is still a member", a.who.id, self.who.id)}
 	case at >= 0 && !a.members[at].Removed:
-		return course{do: actRefuse, refuse: wipedError(self.who, a.members[at].Directory, a.cluster)}
+		return course{do: actRefuse, refuse: wipedError(self.who, a.members[at].Directory, a.cluster, a.internal)}
 	case listed && !slices.Equal(self.listed, a.listed):
 		return course{do: actRefuse, refuse: fmt.Errorf("%w: node %d belongs to cluster %s and lists %s, this node lists %s\n%s", ErrVoters,
 			a.who.id, a.cluster, listText(a.listed), listText(self.listed), "try: give both the same controller.quorum.voters, or add this node with --join")}
@@ -137,20 +139,23 @@ func listText(list []listedVoter) string {
 	return b.String()
 }
 
-// wipedError refuses a node whose id belongs to another disk.
-func wipedError(who identity, known metadata.DirectoryID, cluster string) error {
+// wipedError refuses a node whose id belongs to another disk. via is where a broker of the cluster answers, if that is known.
+func wipedError(who identity, known metadata.DirectoryID, cluster string, via metadata.Endpoint) error {
 	return fmt.Errorf("%w: cluster %s knows node %d with the directory %s, and this one is %s: its disk was wiped or replaced\n%s",
-		ErrForeign, cluster, who.id, known, who.directory, replaceAdvice(who.id))
+		ErrForeign, cluster, who.id, known, who.directory, replaceAdvice(who.id, known, via))
 }
 
 // removedError refuses a member that was taken out.
 func removedError(who identity, cluster string) error {
 	return fmt.Errorf("%w: cluster %s removed node %d with the directory %s\n%s", ErrRemoved, cluster, who.id, who.directory,
-		"try: to let this machine join again, empty its data directory: keeplog serve --join HOST:PORT, with a new node.id")
+		"try: to let this machine join again: keeplog serve --join HOST:PORT --data-dir DIR, an empty one")
 }
 
-// replaceAdvice is how a member is replaced.
-func replaceAdvice(id metadata.BrokerID) string {
-	return fmt.Sprintf("try: remove the old member from another node: keeplog cluster remove %d\n"+
-		"     then join as a new one, with an empty directory and a new node.id: keeplog serve --join HOST:PORT --set node.id=N", id)
+// replaceAdvice is how a member gets another disk: two commands, of which the second starts this node.
+func replaceAdvice(id metadata.BrokerID, directory metadata.DirectoryID, via metadata.Endpoint) string {
+	ask := ""
+	if via.Host != "" {
+		ask = " --brokers " + net.JoinHostPort(via.Host, strconv.Itoa(int(via.Port)))
+	}
+	return fmt.Sprintf("try: keeplog cluster remove %d --replace%s\nkeeplog serve --set keeplog.lost.directories=%s", id, ask, directory)
 }

@@ -136,7 +136,7 @@ func (q *Quorum) AddMember(ctx context.Context, m Member, voter bool) error {
 		case ok && known.Removed && known.Directory == m.Directory:
 			return removedError(who, q.Image().ClusterID())
 		case ok && !known.Removed && known.Directory != m.Directory:
-			return wipedError(who, known.Directory, q.Image().ClusterID())
+			return wipedError(who, known.Directory, q.Image().ClusterID(), q.o.Internal)
 		}
 		next := metadata.Member{ID: m.ID, Directory: m.Directory, Controller: m.Controller, Voter: ok && !known.Removed && known.Voter}
 		if m.Controller.Port == 0 && !known.Removed {

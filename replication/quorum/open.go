@@ -175,7 +175,7 @@ func (q *Quorum) missing() error {
 // advice says what to do about a store that cannot be used.
 func (q *Quorum) advice() string {
 	if q.peers != nil {
-		return replaceAdvice(q.o.Node)
+		return replaceAdvice(q.o.Node, q.o.Directory, metadata.Endpoint{}) + " --data-dir DIR"
 	}
 	return "try: put the whole data directory back from a backup. The records of the partitions are still in their files: keeplog dump " + q.o.Dir
 }
@@ -296,7 +296,7 @@ func (q *Quorum) checkCluster(id string, voters []metadata.Voter) error {
 	}
 	for _, v := range voters {
 		if !q.named && v.ID == q.o.Node && v.Directory != q.o.Directory {
-			return wipedError(q.self(), v.Directory, id)
+			return wipedError(q.self(), v.Directory, id, metadata.Endpoint{})
 		}
 	}
 	return nil

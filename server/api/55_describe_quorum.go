@@ -35,14 +35,14 @@ func (a *API) describeQuorum(c *Call, req *kmsg.DescribeQuorumRequest) {
 		}
 		if m.Voter {
 			p.CurrentVoters = append(p.CurrentVoters, r)
-			n := kmsg.DescribeQuorumResponseNode{NodeID: m.ID}
-			if m.Endpoint.Host != "" {
-				n.Listeners = []kmsg.DescribeQuorumResponseNodeListener{{Name: m.Endpoint.Name, Host: m.Endpoint.Host, Port: m.Endpoint.Port}}
-			}
-			resp.Nodes = append(resp.Nodes, n)
 		} else {
 			p.Observers = append(p.Observers, r)
 		}
+		n := kmsg.DescribeQuorumResponseNode{NodeID: m.ID}
+		if m.Endpoint.Host != "" {
+			n.Listeners = []kmsg.DescribeQuorumResponseNodeListener{{Name: m.Endpoint.Name, Host: m.Endpoint.Host, Port: m.Endpoint.Port}}
+		}
+		resp.Nodes = append(resp.Nodes, n)
 	}
 	resp.Topics = []kmsg.DescribeQuorumResponseTopic{{Topic: metadataLog, Partitions: []kmsg.DescribeQuorumResponseTopicPartition{p}}}
 	c.reply(resp)

@@ -326,7 +326,7 @@ func TestDescribeQuorum(t *testing.T) {
 			equal(t, "times", fmt.Sprint(p.CurrentVoters[1].LastFetchTimestamp, p.CurrentVoters[1].LastCaughtUpTimestamp), "4 3")
 		}
 		if v >= 2 {
-			equal(t, "nodes", words(len(resp.Nodes), resp.Nodes[0].Listeners[0].Host, p.CurrentVoters[0].ReplicaDirectoryID[0]), "2 h1 1")
+			equal(t, "nodes", words(len(resp.Nodes), resp.Nodes[0].Listeners[0].Host, p.CurrentVoters[0].ReplicaDirectoryID[0]), "3 h1 1") // the observer too
 		}
 		r.Topics[0].Topic = "t"
 		equal(t, "another topic", ask[*kmsg.DescribeQuorumResponse](w, r, v).Topics[0].Partitions[0].ErrorCode, 3)
