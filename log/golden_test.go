@@ -60,7 +60,7 @@ func whole(t *testing.T, fsys vfs.FS, dir string) (batches []record.Batch) {
 }
 
 func TestGoldenDirectoriesOpen(t *testing.T) {
-	for _, name := range []string{"kafka-4.4", "kafka-4.4-running", "keeplog-1", "keeplog-1-killed"} {
+	for _, name := range []string{"kafka-4.4", "kafka-4.4-running", "keeplog-1", "keeplog-1-killed", "keeplog-2", "keeplog-2-killed"} {
 		for _, keepMarker := range []bool{true, false} {
 			for _, keepMarks := range []bool{true, false} {
 				mem := loadGolden(t, name)

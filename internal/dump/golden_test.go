@@ -53,8 +53,8 @@ func golden(t *testing.T, file string, got []byte) {
 func TestGoldenDirectories(t *testing.T) {
 	outputs := chdir(t)
 	ctx := context.Background()
-	leftOut := map[string]int{"kafka-4.4-running": 3, "keeplog-1-killed": 4}
-	for _, dir := range []string{"kafka-4.4", "kafka-4.4-running", "keeplog-1", "keeplog-1-killed"} {
+	leftOut := map[string]int{"kafka-4.4-running": 3, "keeplog-1-killed": 4, "keeplog-2-killed": 4}
+	for _, dir := range []string{"kafka-4.4", "kafka-4.4-running", "keeplog-1", "keeplog-1-killed", "keeplog-2", "keeplog-2-killed"} {
 		t.Run(dir, func(t *testing.T) {
 			o := Options{FS: vfs.OS(), Records: true, Verify: true, Raft: true}
 			var out bytes.Buffer
