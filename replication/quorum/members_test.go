@@ -81,7 +81,7 @@ func TestJoinAndLeave(t *testing.T) {
 		for _, id := range []int{c.leader().id, 4} {
 			c.remove(id)
 			n := c.nodes[id]
-			n.refusedWith(ErrRemoved, "removed", "new node.id")
+			n.refusedWith(ErrRemoved, "removed", "--data-dir DIR")
 			n.stop()
 			n.start()
 			n.refusedWith(ErrRemoved)

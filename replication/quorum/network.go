@@ -21,15 +21,16 @@ type transport struct {
 	*raft.NetworkTransport
 	seen *progress
 	idle *idle
+	away *away
 	done <-chan struct{}
 	// fastPath is on in the test that shows what it does.
 	fastPath bool
 }
 
-func newTransport(s *stream, o *Options, seen *progress, rest *idle) transport {
+func newTransport(s *stream, o *Options, seen *progress, rest *idle, gone *away) transport {
 	return transport{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: s, MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLogger(o.Logger),
-	}), seen, rest, s.ctx.Done(), o.fastPath}
+	}), seen, rest, gone, s.ctx.Done(), o.fastPath}
 }
 
 // SetHeartbeatHandler does nothing: heartbeats take the way of all messages.
@@ -42,8 +43,12 @@ func (t transport) SetHeartbeatHandler(f func(raft.RPC)) {
 // AppendEntries sends entries, and remembers how far the member has come.
 func (t transport) AppendEntries(id raft.ServerID, to raft.ServerAddress, m *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) error {
 	t.idle.rest(id, m, t.done)
+	if !isHeartbeat(m) {
+		t.away.wait(id, m.Term, t.done)
+	}
 	sent := time.Now()
 	err := t.NetworkTransport.AppendEntries(id, to, m, r)
+	t.away.note(id, m.Term, err)
 	if err == nil && r.Success {
 		t.idle.sent(id, m)
 	}
@@ -55,6 +60,7 @@ func (t transport) AppendEntries(id raft.ServerID, to raft.ServerAddress, m *raf
 
 // InstallSnapshot sends a snapshot, and remembers that.
 func (t transport) InstallSnapshot(id raft.ServerID, to raft.ServerAddress, m *raft.InstallSnapshotRequest, r *raft.InstallSnapshotResponse, data io.Reader) error {
+	t.away.wait(id, m.Term, t.done)
 	err := t.NetworkTransport.InstallSnapshot(id, to, m, r, data)
 	if err == nil && r.Success {
 		t.seen.installed(id, m.LastLogIndex)

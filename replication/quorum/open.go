@@ -206,7 +206,7 @@ func (q *Quorum) config() *raft.Config {
 
 func (q *Quorum) transport() raft.Transport {
 	if q.peers != nil {
-		t := newTransport(newStream(q.peers.port), &q.o, q.peers.seen, q.store.idle)
+		t := newTransport(newStream(q.peers.port), &q.o, q.peers.seen, q.store.idle, newAway(q.wanted))
 		q.peers.wire.Store(t.NetworkTransport)
 		return t
 	}
