@@ -54,6 +54,8 @@ const (
 	tickEvery  = 100 * time.Millisecond
 	// probeTime bounds the look whether a broker whose connection ended still listens.
 	probeTime = 500 * time.Millisecond
+	// handOverTime bounds the wait for the next controller when this one stops.
+	handOverTime = 1500 * time.Millisecond
 	// duplicateTime is how long a start waits for the place of another process with this node's id.
 	duplicateTime = 15 * time.Second
 )

@@ -129,6 +129,7 @@ func (n *Node) Close(ctx context.Context) (err error) {
 	n.once.Do(func() {
 		if n.cluster != nil {
 			n.cluster.leave(ctx)
+			n.cluster.handOver(ctx)
 		}
 		err = n.server.Shutdown(ctx)
 		err = errors.Join(err, n.close(true))

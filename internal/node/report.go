@@ -239,3 +239,15 @@ func (c *cluster) leave(ctx context.Context) {
 		}
 	}
 }
+
+// handOver has another node lead the metadata log before this one stops: the others would take a while to see that nobody does.
+func (c *cluster) handOver(ctx context.Context) {
+	if !c.Leading() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+	defer cancel()
+	if err := c.node.quorum.Transfer(ctx); err != nil {
+		c.node.log.Info("stopping without having handed over the metadata log", "event", "controller.leave.failed", "error", err)
+	}
+}
