@@ -52,8 +52,9 @@ const (
 	// retryEvery is the pause before a question is asked again.
 	retryEvery = 50 * time.Millisecond
 	tickEvery  = 100 * time.Millisecond
-	// probeTime bounds the look whether a broker whose connection ended still listens.
-	probeTime = 500 * time.Millisecond
+	// probeTime bounds the look whether a broker whose connection ended still listens, probeEvery is the pause between two tries.
+	probeTime  = 500 * time.Millisecond
+	probeEvery = 20 * time.Millisecond
 	// handOverTime bounds the wait for the next controller when this one stops.
 	handOverTime = 1500 * time.Millisecond
 	// duplicateTime is how long a start waits for the place of another process with this node's id.
@@ -207,22 +208,44 @@ func (c *cluster) Heard(conn context.Context, id metadata.BrokerID, epoch int64)
 
 // dropped looks whether a broker still listens, and has it fenced when it does not.
 func (c *cluster) dropped(id metadata.BrokerID, epoch int64) {
-	if !c.Leading() || c.leaving.Load() {
+	if !c.gone(id) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
-	err := c.peer.Probe(ctx, id)
-	cancel()
-	if !errors.Is(err, peer.ErrRefused) {
-		return
-	}
-	ctx, cancel = context.WithTimeout(context.Background(), decideTime)
+	ctx, cancel := context.WithTimeout(context.Background(), decideTime)
 	defer cancel()
 	if err := c.node.control.Dropped(ctx, id, epoch); err != nil {
 		c.node.log.Warn("a broker that is gone was not fenced", "event", "broker.gone", "broker", id, "error", err)
 		return
 	}
 	c.node.log.Info("a broker is gone", "event", "broker.gone", "broker", id)
+}
+
+// gone says that nobody listens at a broker any more. A process that is killed may lose its connections a moment before its listeners, so
+// one that is reached is tried again until it reports.
+func (c *cluster) gone(id metadata.BrokerID) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+	defer cancel()
+	t := time.NewTicker(probeEvery)
+	defer t.Stop()
+	for c.Leading() && !c.leaving.Load() {
+		if err := c.peer.Probe(ctx, id); errors.Is(err, peer.ErrRefused) {
+			return true
+		}
+		c.watchMu.Lock()
+		_, reports := c.watched[id]
+		c.watchMu.Unlock()
+		if reports {
+			return false
+		}
+		select {
+		case <-t.C:
+		case <-c.node.stop:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return false
 }
 
 // takeOver looks, as a new controller, whether the brokers still listen: none has a connection to this node yet whose end would tell.
