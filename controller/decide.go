@@ -16,11 +16,15 @@ const maxProposal = 256 << 10
 // index is that of the last entry, 0 when there was nothing to propose.
 func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Record, report func(i int, r metadata.Result, err error)) (index uint64, err error) {
 	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return 0, fmt.Errorf("%w: others were being decided: %w", ErrNotCommitted, context.Cause(ctx))
+	case c.turn <- struct{}{}: // a free turn is taken, whatever the time: what happens follows from the requests alone
+	default:
+		select {
+		case c.turn <- struct{}{}:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%w: others were being decided: %w", ErrNotCommitted, context.Cause(ctx))
+		}
 	}
+	defer func() { <-c.turn }()
 	term, err := c.o.Proposer.Lead()
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrNotController, err)

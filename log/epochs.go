@@ -6,10 +6,19 @@ import (
 	"github.com/keeplog/keeplog/record"
 )
 
-// epochs is the leader epochs of a log: pure, guarded by Log.mu.
+// epochs is the leader epochs of a log: pure, guarded by Log.mu. In a log without records the newest epoch stays, at the log
+// start: without it a replica whose records have all expired could not tell that another's history is not its own.
 type epochs struct {
 	entries []EpochEntry // epochs and starts grow
 	changed bool         // differs from the checkpoint on disk
+	// first says that before is the epoch of the record below the first entry, which is deleted.
+	first  bool
+	before record.Epoch
+}
+
+// remain is the epochs of a log without records, which ends at end.
+func (e *epochs) remain(epoch record.Epoch, end record.Offset) {
+	e.entries, e.first, e.before = []EpochEntry{{epoch, end}}, true, epoch
 }
 
 // latest is the newest epoch, −1 for none.
@@ -42,19 +51,20 @@ func (e *epochs) assign(epoch record.Epoch, start record.Offset) {
 	e.changed = true
 }
 
-// truncateEnd drops the epochs that begin at or after end.
+// truncateEnd drops the epochs that begin at or after end. Where that is all of them the one of the last deleted record stays.
 func (e *epochs) truncateEnd(end record.Offset) {
-	n := len(e.entries)
-	for n > 0 && e.entries[n-1].Start >= end {
-		n--
-	}
-	if n < len(e.entries) {
-		e.entries, e.changed = e.entries[:n], true
+	n := countBelow(e.entries, end)
+	e.changed = e.changed || n < len(e.entries)
+	if e.entries = e.entries[:n]; n == 0 && e.first {
+		e.remain(e.before, end)
 	}
 }
 
 // truncateStart drops the epochs that end at or before start; the one that holds start then begins there.
 func (e *epochs) truncateStart(start record.Offset) {
+	if before := e.at(start - 1); before >= 0 {
+		e.first, e.before = true, before
+	}
 	drop := 0
 	for drop+1 < len(e.entries) && e.entries[drop+1].Start <= start {
 		drop++
@@ -66,9 +76,6 @@ func (e *epochs) truncateStart(start record.Offset) {
 		e.entries[0].Start, e.changed = start, true
 	}
 }
-
-// below lists the epochs that begin before end: those that have a batch there.
-func (e *epochs) below(end record.Offset) []EpochEntry { return e.entries[:countBelow(e.entries, end)] }
 
 // countBelow counts the entries that begin before end.
 func countBelow(entries []EpochEntry, end record.Offset) int {

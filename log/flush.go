@@ -149,8 +149,7 @@ func (l *Log) takeJob(marked bool) flushJob {
 	job.shared = marked
 	job.full = marked || l.f.owed || len(job.rolled) > 0 || l.f.unmarked >= l.dir.o.Settings.MarkBytes
 	if l.w.epochs.changed {
-		job.epochs = slices.Clone(l.w.epochs.below(end.offset))
-		l.w.epochs.changed = len(job.epochs) < len(l.w.epochs.entries)
+		job.epochs, l.w.epochs.changed = append([]EpochEntry{}, l.w.epochs.entries...), false
 	}
 	job.none = len(l.w.producers.byID) == 0
 	if job.full {

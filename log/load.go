@@ -15,7 +15,7 @@ import (
 )
 
 // loadEpochs reads the epoch checkpoint and adds what recovery saw. Where it is missing, damaged or disagrees with the
-// mark or the batches, the epochs come from the batches.
+// mark or the batches, the epochs come from the batches, and the last one of a log without records from the mark.
 func (l *Log) loadEpochs(r *recovery) error {
 	name := path.Join(l.path, EpochFile)
 	b, err := readFile(l.dir.fs, name)
@@ -58,6 +58,9 @@ func (l *Log) loadEpochs(r *recovery) error {
 		l.w.epochs.assign(e.Epoch, e.Start)
 	}
 	l.w.epochs.truncateStart(l.StartOffset())
+	if len(l.w.epochs.entries) == 0 && r.marked && !r.short && r.mark.Offset == r.next && r.mark.Epoch >= 0 {
+		l.w.epochs.remain(r.mark.Epoch, r.next)
+	}
 	l.w.epochs.changed = !slices.Equal(l.w.epochs.entries, l.f.epochs)
 	return nil
 }

@@ -90,11 +90,8 @@ func (w *follow) begin(p *Partition, leader metadata.BrokerID, epoch record.Epoc
 // ends reads the log.
 func (f *following) ends() ends {
 	l := f.partition.log
-	e := ends{start: l.StartOffset(), end: l.WrittenEnd(), stable: l.StableEnd(), lastEpoch: record.NoEpoch}
+	e := ends{start: l.StartOffset(), end: l.WrittenEnd(), stable: l.StableEnd(), lastEpoch: l.LatestEpoch()}
 	e.stable = min(e.stable, e.end)
-	if e.end > e.start {
-		e.lastEpoch = l.EpochAt(e.end - 1)
-	}
 	return e
 }
 

@@ -24,7 +24,7 @@ type follower struct {
 	// older epochs may be cut although they were committed.
 	uncleanFrom                       record.Epoch
 	start, end, stable, highWatermark record.Offset
-	lastEpoch                         record.Epoch // of the last batch, −1 for none
+	lastEpoch                         record.Epoch // of the last batch, also of one that is deleted; −1 for none
 
 	busy    bool  // a truncation or a restart is under way
 	offline error // why nothing is fetched any more
@@ -149,7 +149,7 @@ func (f *follower) answered(a answer, endOf func(record.Epoch) record.Offset, no
 	}
 	f.backoff = 0
 	if a.divergingEpoch >= 0 {
-		return f.diverged(a, endOf)
+		return f.diverged(a, endOf, now)
 	}
 	s := none
 	if a.logStart > f.start {
@@ -184,7 +184,7 @@ func (f *follower) pause(now time.Duration) {
 }
 
 // diverged cuts the log to what may be the leader's too.
-func (f *follower) diverged(a answer, endOf func(record.Epoch) record.Offset) step {
+func (f *follower) diverged(a answer, endOf func(record.Epoch) record.Offset, now time.Duration) step {
 	at := min(a.divergingEnd, f.end)
 	if own := endOf(a.divergingEpoch); own >= 0 {
 		at = min(at, own)
@@ -192,7 +192,26 @@ func (f *follower) diverged(a answer, endOf func(record.Epoch) record.Offset) st
 	if invariant.Seeded(invariant.TruncateToWatermark) {
 		at = f.highWatermark
 	}
-	return f.cutTo(step{do: truncate, at: max(at, f.start), start: -1}, at)
+	if at > f.start {
+		return f.cutTo(step{do: truncate, at: at, start: -1}, at)
+	}
+	return f.divergedBelow(a, at, now)
+}
+
+// divergedBelow: the histories differ at or below the log start, perhaps in what is deleted here. Where an unclean election
+// explains it the leader has records there which this replica never had, and must have before it is in sync.
+func (f *follower) divergedBelow(a answer, at record.Offset, now time.Duration) step {
+	switch {
+	case f.lastEpoch >= f.uncleanFrom && f.end > f.start:
+		return f.cutTo(step{do: truncate, at: f.start, start: -1}, at)
+	case f.lastEpoch >= f.uncleanFrom: // nothing is left to cut, and what is deleted was committed
+		return f.cutTo(step{}, at-1)
+	case a.logStart < 0:
+		f.pause(now)
+		return step{start: -1}
+	}
+	f.busy = true
+	return step{do: restart, at: a.logStart, start: -1}
 }
 
 // outOfRange: the leader's log begins above this one's end, or ends below its beginning.
