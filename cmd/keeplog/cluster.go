@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -91,13 +94,32 @@ func (s *session) view(ctx context.Context) (*clusterView, error) {
 		return nil, err
 	}
 	v.topics = topics
-	s.viewConfigs(ctx, v)
-	if v.quorum = askQuorum(ctx, s.client); v.quorum != nil {
-		v.controller = v.quorum.leader // brokers name any of them as the one for administration
-	}
-	s.viewDirs(ctx, v)
+	// A broker that is gone and not yet fenced, or a metadata log without a leader, takes all the time that a question has: each has a
+	// share, so that the others are answered.
+	share(ctx, 4, func(ctx context.Context) { s.viewConfigs(ctx, v) })
+	share(ctx, 3, func(ctx context.Context) { s.viewDirs(ctx, v) })
+	// Last what the leader of the metadata answers: a connection answers in order.
+	share(ctx, 2, func(ctx context.Context) {
+		var led bool
+		switch v.quorum, led = askQuorum(ctx, s.client); {
+		case v.quorum != nil:
+			v.controller = v.quorum.leader // brokers name any of them as the one for administration
+		case !led:
+			v.controller = -1
+		}
+	})
 	v.moving, _ = s.movesUnderWay(ctx, v.topics)
 	return v, nil
+}
+
+// share gives do a part of the time that ctx has left.
+func share(ctx context.Context, part time.Duration, do func(context.Context)) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/part)
+		defer cancel()
+	}
+	do(ctx)
 }
 
 // viewCluster finds the brokers, the fenced ones too where they are told.
@@ -194,22 +216,19 @@ func (s *session) isDrained(ctx context.Context, id int32) bool {
 	return false
 }
 
-// askQuorum asks who keeps the metadata log; nil when nobody says.
-func askQuorum(ctx context.Context, r kmsg.Requestor) *viewQuorum {
+// askQuorum asks who keeps the metadata log; q is nil when nobody says, and led is false when that is for want of a leader.
+func askQuorum(ctx context.Context, r kmsg.Requestor) (q *viewQuorum, led bool) {
 	req := kmsg.NewPtrDescribeQuorumRequest()
 	t := kmsg.NewDescribeQuorumRequestTopic()
 	t.Topic = "__cluster_metadata"
 	t.Partitions = append(t.Partitions, kmsg.NewDescribeQuorumRequestTopicPartition())
 	req.Topics = append(req.Topics, t)
 	resp, err := req.RequestWith(ctx, r)
-	if err != nil || resp.ErrorCode != 0 || len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return nil
+	if err != nil || resp.ErrorCode != 0 || len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 || resp.Topics[0].Partitions[0].ErrorCode != 0 {
+		return nil, !leaderless(err, resp)
 	}
 	p := &resp.Topics[0].Partitions[0]
-	if p.ErrorCode != 0 {
-		return nil
-	}
-	q := &viewQuorum{leader: p.LeaderID, term: p.LeaderEpoch, committed: p.HighWatermark}
+	q = &viewQuorum{leader: p.LeaderID, term: p.LeaderEpoch, committed: p.HighWatermark}
 	end, heard := int64(0), int64(0)
 	for _, all := range [][]kmsg.DescribeQuorumResponseTopicPartitionReplicaState{p.CurrentVoters, p.Observers} {
 		for _, r := range all {
@@ -235,19 +254,39 @@ func askQuorum(ctx context.Context, r kmsg.Requestor) *viewQuorum {
 		return out
 	}
 	q.voters, q.observers = members(p.CurrentVoters), members(p.Observers)
-	return q
+	return q, true
+}
+
+// leaderless says that nobody answered as the leader of the metadata log in time; others may only not tell.
+func leaderless(err error, resp *kmsg.DescribeQuorumResponse) bool {
+	if err != nil {
+		return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, kerr.NotController) || errors.Is(err, kerr.NotLeaderForPartition)
+	}
+	return slices.Contains([]int16{kerr.NotController.Code, kerr.NotLeaderForPartition.Code, kerr.RequestTimedOut.Code}, resp.ErrorCode)
 }
 
 // viewDirs asks every live broker for its data directories.
 func (s *session) viewDirs(ctx context.Context, v *clusterView) {
-	req := kmsg.NewPtrDescribeLogDirsRequest()
-	req.Topics = nil // all
 	answered := map[int32][]viewDir{}
-	for _, shard := range s.client.RequestSharded(ctx, req) {
-		resp, ok := shard.Resp.(*kmsg.DescribeLogDirsResponse)
-		if shard.Err != nil || !ok || resp.ErrorCode != 0 {
+	answers := make([]*kmsg.DescribeLogDirsResponse, len(v.brokers))
+	var asking sync.WaitGroup
+	for i := range v.brokers {
+		if b := &v.brokers[i]; !b.fenced {
+			asking.Go(func() {
+				req := kmsg.NewPtrDescribeLogDirsRequest()
+				req.Topics = nil // all
+				if resp, err := req.RequestWith(ctx, s.client.Broker(int(b.id))); err == nil && resp.ErrorCode == 0 {
+					answers[i] = resp
+				}
+			})
+		}
+	}
+	asking.Wait()
+	for at, resp := range answers {
+		if resp == nil {
 			continue
 		}
+		id := v.brokers[at].id
 		dirs := []viewDir{}
 		for _, d := range resp.Dirs {
 			vd := viewDir{path: d.Dir, failed: d.ErrorCode != 0, total: d.TotalBytes, free: d.UsableBytes}
@@ -255,7 +294,7 @@ func (s *session) viewDirs(ctx context.Context, v *clusterView) {
 				for i := range t.Partitions {
 					vd.used += t.Partitions[i].Size
 					vd.replicaCount++
-					if l, ok := lostOn(shard.Meta.NodeID, &t.Partitions[i]); ok {
+					if l, ok := lostOn(id, &t.Partitions[i]); ok {
 						vd.lostRecords = append(vd.lostRecords, l)
 						vd.lostPartOf = append(vd.lostPartOf, fmt.Sprintf("%s-%d", t.Topic, t.Partitions[i].Partition))
 					}
@@ -263,7 +302,7 @@ func (s *session) viewDirs(ctx context.Context, v *clusterView) {
 			}
 			dirs = append(dirs, vd)
 		}
-		answered[shard.Meta.NodeID] = dirs
+		answered[id] = dirs
 	}
 	for i := range v.brokers {
 		b := &v.brokers[i]

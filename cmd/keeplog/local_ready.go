@@ -86,7 +86,7 @@ func (p *localProbe) leader(ctx context.Context, addr string, otherwise int32) i
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if q := askQuorum(ctx, c.SeedBrokers()[0]); q != nil && q.leader >= 0 {
+	if q, _ := askQuorum(ctx, c.SeedBrokers()[0]); q != nil && q.leader >= 0 {
 		return q.leader
 	}
 	return otherwise
