@@ -30,6 +30,7 @@ func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Recor
 		return 0, fmt.Errorf("%w: %w", ErrNotController, err)
 	}
 	p := &planner{img: c.o.Proposer.Image(), static: c.o.Static, rand: c.o.Rand, newID: c.topicID, live: c.running}
+	p.heard = c.hearing(p.img)
 	records := f(p)
 	for done := 0; done < len(records); {
 		n := batch(records[done:])
@@ -53,6 +54,20 @@ func (c *Controller) running(b *metadata.Broker, r *Registration) bool {
 	c.liveMu.Lock()
 	defer c.liveMu.Unlock()
 	return c.live.running(b, r)
+}
+
+// hearing is how a plan asks who has heard of a leader.
+func (c *Controller) hearing(img *metadata.Image) func(PartitionRef, int32, []metadata.BrokerID) bool {
+	c.liveMu.Lock()
+	defer c.liveMu.Unlock()
+	if !c.live.ticked {
+		return nil
+	}
+	return func(ref PartitionRef, epoch int32, ids []metadata.BrokerID) bool {
+		c.liveMu.Lock()
+		defer c.liveMu.Unlock()
+		return c.live.heard(img, leadership{ref, epoch}, ids)
+	}
 }
 
 // batch says how many of the records go together.

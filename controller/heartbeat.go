@@ -189,7 +189,7 @@ func (c *Controller) reconcile(ctx context.Context, now time.Duration) error {
 	if balance {
 		c.live.balanced = now
 	}
-	idle := !balance && c.live.looked == index && len(c.live.leaderless) == 0
+	idle := !balance && c.live.looked == index && len(c.live.leaderless)+len(c.live.told) == 0
 	c.liveMu.Unlock()
 	if idle {
 		return nil

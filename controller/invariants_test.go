@@ -337,8 +337,23 @@ func (c *cluster) heal() {
 	}
 }
 
-// check holds after every step.
+// check holds after every step, and after what the controller makes of it.
 func (c *cluster) check() {
+	c.compare()
+	p := &planner{img: c.img, static: c.c.o.Static, heard: c.c.hearing(c.img)}
+	if records := p.planReconcile(false, nil); len(records) > 0 {
+		_, _, err := c.ProposeAt(context.Background(), c.term, records)
+		c.must(err)
+		c.compare()
+		p := &planner{img: c.img, static: c.c.o.Static, heard: c.c.hearing(c.img)}
+		if again := p.planReconcile(false, nil); len(again) > 0 {
+			c.fail("reconciled twice: %+v", again)
+		}
+	}
+}
+
+// compare looks at all partitions, and at what has changed.
+func (c *cluster) compare() {
 	for t := range c.img.Topics() {
 		for i, p := range t.Partitions {
 			c.checkPartition(t, i, p)
@@ -355,15 +370,6 @@ func (c *cluster) check() {
 		}
 	}
 	c.before = c.img
-	p := &planner{img: c.img, static: c.c.o.Static}
-	if records := p.planReconcile(false, nil); len(records) > 0 {
-		_, _, err := c.ProposeAt(context.Background(), c.term, records)
-		c.must(err)
-		p := &planner{img: c.img, static: c.c.o.Static}
-		if again := p.planReconcile(false, nil); len(again) > 0 {
-			c.fail("reconciled twice: %+v", again)
-		}
-	}
 }
 
 func (c *cluster) checkPartition(t *metadata.Topic, i int, p *metadata.Partition) {

@@ -51,6 +51,8 @@ type liveness struct {
 	pulses map[metadata.BrokerID]*pulse
 	// leaderless are the partitions without a leader whose topic allows an unclean one, since when.
 	leaderless map[PartitionRef]time.Duration
+	// told are the leaderships of which somebody must hear before a reassignment ends, and the index of an image that has them.
+	told map[leadership]uint64
 	// looked is the index of the image that was last reconciled; balanced is the time of the last preferred election.
 	looked   uint64
 	balanced time.Duration
@@ -63,7 +65,7 @@ func (l *liveness) observe(term uint64, img *metadata.Image, now time.Duration, 
 	if fresh {
 		*l = liveness{
 			term: term, ticked: l.ticked, now: now, pulses: map[metadata.BrokerID]*pulse{},
-			leaderless: map[PartitionRef]time.Duration{}, balanced: now,
+			leaderless: map[PartitionRef]time.Duration{}, told: map[leadership]uint64{}, balanced: now,
 		}
 	}
 	paused := now-l.now > pauseAfter
@@ -172,6 +174,38 @@ func (l *liveness) applied(img *metadata.Image, index uint64, except metadata.Br
 			return false
 		}
 	}
+	return true
+}
+
+// leadership is one leader epoch of a partition.
+type leadership struct {
+	ref   PartitionRef
+	epoch int32
+}
+
+// heard says that each of some brokers has applied an image with a leadership, or is fenced. Which entry began it is not known
+// here: the first image that was seen with it will do.
+func (l *liveness) heard(img *metadata.Image, of leadership, ids []metadata.BrokerID) bool {
+	index, known := l.told[of]
+	if !known {
+		for old := range l.told {
+			if part, ok := img.Partition(old.ref.Topic, old.ref.Partition); !ok || part.LeaderEpoch != old.epoch || len(part.Removing) == 0 {
+				delete(l.told, old)
+			}
+		}
+		if l.told == nil {
+			l.told = map[leadership]uint64{}
+		}
+		index = img.Index()
+		l.told[of] = index
+	}
+	for _, id := range ids {
+		b, ok := img.Broker(id)
+		if p := l.pulses[id]; ok && !b.Fenced && (p == nil || p.epoch != b.Epoch || p.applied < index) {
+			return false
+		}
+	}
+	delete(l.told, of)
 	return true
 }
 

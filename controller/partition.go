@@ -90,7 +90,32 @@ func (e *edit) completeReassignment() {
 	if len(done.ISR) == 0 || len(done.ISR) < len(n.ISR) && len(done.ISR) < e.p.topicRules(e.topic).MinInsync(done.Settled()) {
 		return
 	}
-	*n = done
+	if e.handedOver(&done) {
+		*n = done
+	}
+}
+
+// handedOver says that those that go may go: each of them that is in sync knows who leads. Until then a new leader's watermark
+// waits for them, or it would give out latest offsets above those that a former leader still answers. Where one that goes
+// leads, the leadership goes first.
+func (e *edit) handedOver(done *metadata.Partition) bool {
+	n := &e.next
+	going := within(n.Removing, n.ISR)
+	if len(going) == 0 || e.p.heard == nil || invariant.Seeded(invariant.LeaderDropped) {
+		return true
+	}
+	if !slices.Contains(going, n.Leader) || !e.p.mayLead(n.Leader) {
+		return e.p.heard(e.ref(), e.was.LeaderEpoch, going)
+	}
+	for _, drained := range []bool{false, true} {
+		if i := slices.IndexFunc(done.Replicas, func(id metadata.BrokerID) bool {
+			return slices.Contains(done.ISR, id) && e.p.mayLead(id) && (drained || !e.p.drained(id))
+		}); i >= 0 {
+			n.Leader = done.Replicas[i]
+			break
+		}
+	}
+	return false
 }
 
 // settle makes the eligible set (KIP-966) follow from the in-sync set: empty where that is large enough, else all that were

@@ -20,6 +20,9 @@ type planner struct {
 	newID  func() metadata.TopicID
 	// live says whether a registered process is known to be running, or may be.
 	live func(*metadata.Broker, *Registration) bool
+	// heard says whether brokers have applied an image in which the partition has this leader epoch, or are fenced; nil where
+	// nobody reports.
+	heard func(ref PartitionRef, epoch int32, ids []metadata.BrokerID) bool
 	// assume is what suppose was told; rules are those of the topics looked at so far.
 	assume map[metadata.BrokerID]bool
 	rules  map[metadata.TopicID]*config.Topic

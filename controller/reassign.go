@@ -159,5 +159,7 @@ func (e *edit) cancel() error {
 	if enough := e.enough(); left < had && left < enough {
 		return answer(ErrInvalidReplicaAssignment, "Unable to revert the assignment of %s-%d: %d of its former replicas have everything, %d are needed.", e.topic.Name, e.index, left, enough)
 	}
+	n.Removing = within(e.was.Adding, e.was.ISR) // they go when they know who leads
+	n.Replicas, n.ISR = append(slices.Clip(n.Replicas), n.Removing...), within(e.was.ISR, append(slices.Clip(n.Replicas), n.Removing...))
 	return nil
 }
