@@ -47,7 +47,8 @@ func (e *Env) pool(n record.Position) *sync.Pool {
 	return &e.large
 }
 
-// touch notes that a sealed segment is in use and closes the ones that were unused for longest.
+// touch notes that a sealed segment is in use and closes the ones that were unused for longest, of whatever log: a close that
+// hangs holds up whoever is here.
 func (e *Env) touch(s *Segment) {
 	e.mu.Lock()
 	if at := e.where[s]; at != nil {
