@@ -192,10 +192,13 @@ func (f *follower) diverged(a answer, endOf func(record.Epoch) record.Offset, no
 	if invariant.Seeded(invariant.TruncateToWatermark) {
 		at = f.highWatermark
 	}
-	if at > f.start {
-		return f.cutTo(step{do: truncate, at: at, start: -1}, at)
+	switch {
+	case at <= f.start:
+		return f.divergedBelow(a, at, now)
+	case at <= a.logStart: // what is deleted there may have been another history than what is here
+		return f.cutTo(step{do: restart, at: a.logStart, start: -1}, a.logStart)
 	}
-	return f.divergedBelow(a, at, now)
+	return f.cutTo(step{do: truncate, at: at, start: -1}, at)
 }
 
 // divergedBelow: the histories differ at or below the log start, perhaps in what is deleted here. Where an unclean election

@@ -18,7 +18,7 @@ import (
 //	the high watermark never falls, and stands still while |in-sync set| < min.insync.replicas
 //	high watermark ≤ stable end of r, when it moves, for every r in the maximal in-sync set and every live replica that may
 //	    join it and was caught up within replica.lag.time.max.ms
-//	in-sync set ⊆ maximal in-sync set; they differ only while a change is pending
+//	in-sync set ⊆ maximal in-sync set; they differ only while a change is pending, or newer than the image
 //	a replica that is asked to join has a stable end ≥ high watermark and ≥ start of the epoch
 type leader struct {
 	self           metadata.BrokerID
@@ -26,19 +26,22 @@ type leader struct {
 	partitionEpoch int32
 	inSync         []metadata.BrokerID // committed
 	maximal        []metadata.BrokerID // and what a pending change may have added to it
-	assigned       []metadata.BrokerID // the effective minimum is never above their number
-	members        []Member            // live brokers that may be in sync, with their registered epochs
-	minInSync      int
-	unclean        bool
-	lag            time.Duration
-	epochStart     record.Offset
-	highWatermark  record.Offset
-	stable         record.Offset // this replica's stable end
-	logStart       record.Offset // this replica's log start
-	others         []other       // every other replica that is assigned or in the maximal set
-	pending        *pending      // the change that is under way
-	attempts       int           // changes sent so far: answers name theirs
-	hold           time.Duration // no change is tried before, after a refusal
+	// leaving left the committed set by an answer that is newer than the image: the watermark waits for them until the image has
+	// that too, and with it the min.insync.replicas by which the controller decided who of them may lead.
+	leaving       []metadata.BrokerID
+	assigned      []metadata.BrokerID // the effective minimum is never above their number
+	members       []Member            // live brokers that may be in sync, with their registered epochs
+	minInSync     int
+	unclean       bool
+	lag           time.Duration
+	epochStart    record.Offset
+	highWatermark record.Offset
+	stable        record.Offset // this replica's stable end
+	logStart      record.Offset // this replica's log start
+	others        []other       // every other replica that is assigned or in the maximal set
+	pending       *pending      // the change that is under way
+	attempts      int           // changes sent so far: answers name theirs
+	hold          time.Duration // no change is tried before, after a refusal
 }
 
 // other is what a leader knows of another replica in its epoch; −1 is nothing yet.
@@ -137,7 +140,7 @@ func (l *leader) settings(s partitionState, now time.Duration) {
 	for _, id := range l.assigned {
 		add(id)
 	}
-	for _, id := range l.maximal {
+	for _, id := range l.counted() {
 		add(id)
 	}
 	l.others = kept
@@ -229,6 +232,9 @@ func (l *leader) tick(leaderEnd record.Offset, now time.Duration) bool {
 // changed takes the image's newest state of the same leader epoch in and reports whether the high watermark moved. An image
 // older than what the controller answered changes only what is not the in-sync set.
 func (l *leader) changed(s partitionState, now time.Duration) bool {
+	if s.partitionEpoch >= l.partitionEpoch {
+		l.leaving = nil
+	}
 	if s.partitionEpoch > l.partitionEpoch {
 		l.pending = nil
 		l.adopt(s, now)
@@ -249,6 +255,7 @@ func (l *leader) answered(attempt int, c Changed, err error, now time.Duration) 
 	switch {
 	case err == nil && c.LeaderEpoch == l.epoch && c.Leader == l.self && c.PartitionEpoch > p.base:
 		l.pending = nil
+		l.leaving = union(l.leaving, l.inSync)
 		l.partitionEpoch, l.inSync, l.unclean = c.PartitionEpoch, slices.Clone(c.InSync), c.Unclean
 		l.maximal = l.inSync
 		return l.advance(now)
@@ -356,10 +363,10 @@ func (l *leader) advance(now time.Duration) bool {
 	if !l.enough() || len(l.inSync) == 0 {
 		return false
 	}
-	low := l.stable
+	low, counted := l.stable, l.counted()
 	for i := range l.others {
 		o := &l.others[i]
-		if slices.Contains(l.counted(), o.id) || now-o.caughtUp <= l.lag && l.eligible(o) && slices.Contains(l.assigned, o.id) {
+		if slices.Contains(counted, o.id) || now-o.caughtUp <= l.lag && l.eligible(o) && slices.Contains(l.assigned, o.id) {
 			low = min(low, o.stable)
 		}
 	}
@@ -375,7 +382,7 @@ func (l *leader) counted() []metadata.BrokerID {
 	if invariant.Seeded(invariant.PendingNotCounted) {
 		return l.inSync
 	}
-	return l.maximal
+	return union(l.maximal, l.leaving)
 }
 
 // settled says whether the high watermark has reached the epoch's start, from where on it may be shown as "latest".

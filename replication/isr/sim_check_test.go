@@ -11,6 +11,12 @@ import (
 // truth is what must stay true of a partition, seen from outside.
 type simTruth struct {
 	committed []simEntry
+	// base is where committed begins to count: an unclean election makes a new truth, and its leader's log may begin above 0.
+	base int
+	// unclean is the newest epoch that was elected uncleanly: what leaders of earlier ones do is of no account.
+	unclean record.Epoch
+	// deleted is the highest log start that anybody asked for.
+	deleted int
 	// by is the epoch of the leader that committed it.
 	by []record.Epoch
 	// leaders says which incarnation led in an epoch.
@@ -24,7 +30,13 @@ type simTruth struct {
 // committed takes note of a leader's watermark: what lies below is for ever, and on the disks of the whole in-sync set.
 func (w *simWorld) committed(r *simReplica) {
 	t := &w.truth[r.p]
-	for i := r.verified; i < min(len(t.committed), int(r.hw)); i++ {
+	if r.epoch < t.unclean {
+		return
+	}
+	if len(t.committed) < r.start {
+		t.base = r.start
+	}
+	for i := max(r.verified, r.start, t.base); i < min(len(t.committed), int(r.hw)); i++ {
 		if i >= len(r.log) || r.log[i] != t.committed[i] {
 			w.broken("node %d, partition %d, epoch %d: offset %d was committed as %v, and is another below the watermark %d",
 				r.n.id, r.p, r.epoch, i, t.committed[i], r.hw)
@@ -57,10 +69,10 @@ func (w *simWorld) onDisks(lead *simReplica) {
 	t := &w.truth[p]
 	for _, id := range slices.Concat(part.ISR, part.ELR) {
 		r := w.nodes[id].replicas[p]
-		if r.missing {
+		last := len(t.committed) - 1
+		if r.missing || last < r.start && r.synced > last {
 			continue
 		}
-		last := len(t.committed) - 1
 		if r.synced <= last || r.log[last] != t.committed[last] {
 			w.broken("partition %d: %d records are committed, node %d is in sync and has %d flushed", p, len(t.committed), id, r.synced)
 		}
@@ -71,6 +83,9 @@ func (w *simWorld) onDisks(lead *simReplica) {
 func (w *simWorld) acked(r *simReplica, a simWait) {
 	w.stats.acked++
 	t := &w.truth[r.p]
+	if r.epoch < t.unclean {
+		return
+	}
 	if at := a.end - 1; at >= len(t.committed) || t.committed[at].value != a.value {
 		w.broken("node %d, partition %d: value %d is acknowledged at %d and not committed there", r.n.id, r.p, a.value, at)
 	}
@@ -91,7 +106,7 @@ func (w *simWorld) elected(r *simReplica, part *metadata.Partition) {
 	t.leaders[epoch] = who
 	w.note("node %d leads partition %d in epoch %d from %d, in sync %v, eligible %v", r.n.id, r.p, epoch, len(r.log), part.ISR, part.ELR)
 	for i, by := range t.by { // what later epochs committed does not concern it
-		if by < epoch && (i >= len(r.log) || r.log[i] != t.committed[i]) {
+		if i >= max(r.start, t.base) && by < epoch && (i >= len(r.log) || r.log[i] != t.committed[i]) {
 			w.broken("partition %d: node %d leads in epoch %d without what epoch %d committed at %d", r.p, r.n.id, epoch, by, i)
 			return
 		}
@@ -116,20 +131,24 @@ func (w *simWorld) check() {
 			}
 		}
 		for _, n := range w.nodes {
-			if r := n.replicas[p]; n.up && int(r.hw) > len(r.log) {
+			r := n.replicas[p]
+			if n.up && int(r.hw) > len(r.log) {
 				w.broken("node %d, partition %d: the watermark %d is above the end %d", n.id, p, r.hw, len(r.log))
+			}
+			if r.start > w.truth[p].deleted {
+				w.broken("node %d, partition %d: it begins at %d, and only what lies below %d was deleted", n.id, p, r.start, w.truth[p].deleted)
 			}
 		}
 	}
 }
 
-// producer writes one value after another, acks=all.
+// producer writes one value after another.
 func (w *simWorld) producer() {
 	if !w.quiet {
 		w.after(w.between(10*time.Millisecond, 150*time.Millisecond), w.producer)
 	}
 	w.values++
-	value, p := w.values, w.rng.IntN(simPartitions)
+	value, p, all := w.values, w.rng.IntN(simPartitions), w.chance(75)
 	n := w.nodes[w.rng.IntN(simNodes)]
 	if !n.up {
 		return
@@ -141,7 +160,7 @@ func (w *simWorld) producer() {
 	to := w.nodes[n.image.LeaderOf(part)]
 	w.after(w.delay(), func() {
 		if to.up {
-			to.do(to.incarnations, func() { to.replicas[p].produce(value, func(bool) {}) })
+			to.do(to.incarnations, func() { to.replicas[p].produce(value, all, func(bool) {}) })
 		}
 	})
 }
@@ -152,7 +171,7 @@ func (w *simWorld) asker() {
 	n, p := w.nodes[w.rng.IntN(simNodes)], w.rng.IntN(simPartitions)
 	n.do(n.incarnations, func() {
 		r := n.replicas[p]
-		if r.lead == nil || !r.lead.settled() || w.now > n.lease {
+		if r.lead == nil || !r.lead.settled() || w.now > n.lease || r.epoch < w.truth[p].unclean {
 			return
 		}
 		if r.hw < w.truth[p].latest {
@@ -171,7 +190,8 @@ func (w *simWorld) whole() bool {
 		}
 	}
 	for p := range simPartitions {
-		if part, ok := img.Partition(simTopic, int32(p)); !ok || len(part.ISR) != simNodes || img.LeaderOf(part) < 0 {
+		part, ok := img.Partition(simTopic, int32(p))
+		if !ok || len(part.Adding)+len(part.Removing) > 0 || len(part.ISR) != len(part.Replicas) || img.LeaderOf(part) < 0 {
 			return false
 		}
 	}
@@ -193,14 +213,17 @@ func (w *simWorld) settled() {
 			w.broken("there is no partition %d", p)
 			return
 		}
-		if len(part.ISR) != simNodes || img.LeaderOf(part) < 0 {
-			w.broken("after a minute of peace partition %d has the leader %d and in sync %v", p, img.LeaderOf(part), part.ISR)
+		if len(part.Adding)+len(part.Removing) > 0 || len(part.ISR) != len(part.Replicas) || img.LeaderOf(part) < 0 {
+			w.broken("after a minute of peace partition %d has the leader %d, replicas %v and in sync %v", p, img.LeaderOf(part), part.Replicas, part.ISR)
 			return
 		}
 		lead := w.nodes[img.LeaderOf(part)].replicas[p]
 		for _, n := range w.nodes {
 			r := n.replicas[p]
-			if !slices.Equal(r.log, lead.log) || r.synced != len(r.log) || int(r.hw) != len(r.log) {
+			if !slices.Contains(part.Replicas, int32(n.id)) {
+				continue
+			}
+			if from := max(r.start, lead.start); len(r.log) != len(lead.log) || !slices.Equal(r.log[from:], lead.log[from:]) || r.synced != len(r.log) || int(r.hw) != len(r.log) {
 				w.broken("after a minute of peace node %d, partition %d: end %d, flushed %d, watermark %d, the leader's end %d",
 					n.id, p, len(r.log), r.synced, r.hw, len(lead.log))
 				return

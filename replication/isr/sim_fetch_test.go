@@ -39,6 +39,7 @@ type simPart struct {
 	p             int
 	err           error
 	highWatermark record.Offset
+	logStart      record.Offset
 	diverging     record.Epoch
 	divergingEnd  record.Offset
 	base          int
@@ -235,12 +236,12 @@ func (n *simNode) read(s *simSession, parts []simPart) []simPart {
 		if sp.valid && sp.epoch == r.epoch && sp.sent > from {
 			from = sp.sent
 		}
-		if from >= len(r.log) {
+		if from >= len(r.log) || from < r.start {
 			continue
 		}
 		to := min(len(r.log), from+1+n.w.rng.IntN(8))
 		sp.sent, sp.epoch, sp.valid = to, r.epoch, true
-		parts = append(parts, simPart{p: p, highWatermark: r.hw, diverging: -1, base: from, records: append([]simEntry(nil), r.log[from:to]...)})
+		parts = append(parts, simPart{p: p, highWatermark: r.hw, logStart: record.Offset(r.start), diverging: -1, base: from, records: append([]simEntry(nil), r.log[from:to]...)})
 	}
 	return parts
 }
@@ -249,7 +250,7 @@ func (n *simNode) read(s *simSession, parts []simPart) []simPart {
 func (n *simNode) watermarks(s *simSession) (parts []simPart) {
 	for p, sp := range s.parts {
 		if r := n.replicas[p]; sp != nil && !sp.bad && r.lead != nil && sp.claim.epoch == r.epoch {
-			parts = append(parts, simPart{p: p, highWatermark: r.hw, diverging: -1})
+			parts = append(parts, simPart{p: p, highWatermark: r.hw, logStart: record.Offset(r.start), diverging: -1})
 		}
 	}
 	return parts

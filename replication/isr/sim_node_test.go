@@ -3,6 +3,7 @@ package isr
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/keeplog/keeplog/controller"
@@ -39,7 +40,7 @@ type simNode struct {
 func newSimNode(w *simWorld, id int) *simNode {
 	n := &simNode{w: w, id: id, image: w.newest(), clean: -1}
 	for p := range n.replicas {
-		n.replicas[p] = &simReplica{n: n, p: p}
+		n.replicas[p] = &simReplica{n: n, p: p, below: -1, uncleanFrom: -1}
 	}
 	return n
 }
@@ -328,7 +329,9 @@ func (w *simWorld) createTopic() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // it does not wait, in real time, until the others have heard of it
 	answers, err := c.control.CreateTopics(ctx, controller.CreateTopicsRequest{
-		Topics: []controller.CreateTopic{{Name: "events", Partitions: simPartitions, Replicas: 3}},
+		Topics: []controller.CreateTopic{{Name: "events", Partitions: simPartitions, Replicas: simFactor, Configs: []metadata.Setting{
+			{Key: "unclean.leader.election.enable", Value: new(strconv.FormatBool(w.mayBeUnclean()))},
+		}}},
 	})
 	if err != nil || answers[0].Err != nil && !errors.Is(answers[0].Err, controller.ErrTopicExists) {
 		again()

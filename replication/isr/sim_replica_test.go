@@ -3,9 +3,11 @@ package isr
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/record"
 )
@@ -21,7 +23,9 @@ type simReplica struct {
 	n *simNode
 	p int
 	// On disk.
-	log    []simEntry
+	log    []simEntry // what lies below start is deleted
+	start  int
+	below  record.Epoch // of the record before start, −1 unknown
 	synced int
 	hwFile record.Offset
 	// In memory.
@@ -35,6 +39,8 @@ type simReplica struct {
 	flushing bool
 	waits    []simWait
 	verified int // so many entries were compared with the truth
+	// uncleanFrom is the newest epoch that is known to have been elected uncleanly.
+	uncleanFrom record.Epoch
 }
 
 // wait is a produce request that is not answered yet.
@@ -45,8 +51,8 @@ type simWait struct {
 }
 
 func (r *simReplica) ends() ends {
-	e := ends{end: record.Offset(len(r.log)), stable: record.Offset(r.synced), lastEpoch: -1}
-	if len(r.log) > 0 {
+	e := ends{start: record.Offset(r.start), end: record.Offset(len(r.log)), stable: record.Offset(r.synced), lastEpoch: r.below}
+	if len(r.log) > r.start {
 		e.lastEpoch = r.log[len(r.log)-1].epoch
 	}
 	return e
@@ -67,24 +73,17 @@ func (r *simReplica) crash(power bool) {
 func (r *simReplica) recover() {
 	r.synced = len(r.log)
 	r.lead, r.fol, r.epoch, r.leader, r.flushing = nil, nil, -1, -1, false
-	r.hw = min(r.hwFile, record.Offset(len(r.log)))
+	r.hw = max(min(r.hwFile, record.Offset(len(r.log))), record.Offset(r.start))
 	r.verified = 0
-}
-
-// endOf is where the entries of epochs up to e end: −1 when there are none.
-func (r *simReplica) endOf(e record.Epoch) record.Offset {
-	for i := len(r.log) - 1; i >= 0; i-- {
-		if r.log[i].epoch <= e {
-			return record.Offset(i + 1)
-		}
+	if len(r.log) > r.start { // it is remembered of a log without records only
+		r.below = -1
 	}
-	return -1
 }
 
 func (r *simReplica) state(part *metadata.Partition) partitionState {
 	return partitionState{
-		partitionEpoch: part.PartitionEpoch, inSync: part.ISR, assigned: part.Replicas, members: r.n.w.members(r.n.image), minInSync: 2,
-		unclean: part.Unclean,
+		partitionEpoch: part.PartitionEpoch, inSync: part.ISR, assigned: part.Replicas, members: r.n.w.members(r.n.image),
+		minInSync: minInSyncOf(r.n.image, part), unclean: part.Unclean,
 	}
 }
 
@@ -95,8 +94,14 @@ func (r *simReplica) setRole(part *metadata.Partition) {
 		w.broken("node %d, partition %d: leader epoch falls from %d to %d", r.n.id, r.p, r.epoch, epoch)
 		return
 	}
+	if part.UncleanEpoch > 0 {
+		r.uncleanFrom = record.Epoch(part.UncleanEpoch)
+	}
 	to := int(r.n.image.LeaderOf(part))
 	switch {
+	case !slices.Contains(part.Replicas, int32(r.n.id)):
+		r.wipe(epoch)
+		return
 	case to == r.n.id && r.lead != nil && r.epoch == epoch:
 		if r.lead.changed(r.state(part), now) {
 			r.advanced()
@@ -108,7 +113,7 @@ func (r *simReplica) setRole(part *metadata.Partition) {
 		w.elected(r, part)
 		r.lead = newLeader(leaderConfig{
 			self: int32(r.n.id), epoch: epoch, state: r.state(part), lag: simLag, epochStart: record.Offset(len(r.log)),
-			highWatermark: r.hw, stable: record.Offset(r.synced), now: now,
+			highWatermark: r.hw, stable: record.Offset(r.synced), logStart: record.Offset(r.start), now: now,
 		})
 		r.advanced()
 		return
@@ -120,7 +125,7 @@ func (r *simReplica) setRole(part *metadata.Partition) {
 	if to < 0 {
 		return
 	}
-	r.fol = newFollower(epoch, -1, r.ends(), r.hw)
+	r.fol = newFollower(epoch, r.uncleanFrom, r.ends(), r.hw)
 	if r.n.links[to] == nil {
 		r.n.links[to] = &simLink{n: r.n, to: to}
 	}
@@ -138,15 +143,17 @@ func (r *simReplica) quit() {
 	r.waits, r.lead, r.fol, r.leader = nil, nil, nil, -1
 }
 
-// produce is acks=all.
-func (r *simReplica) produce(value int, answer func(ok bool)) {
-	if r.lead == nil || !r.lead.enough() {
+// produce is acks=all, or acks=1, which needs the lease and is not waited for here.
+func (r *simReplica) produce(value int, all bool, answer func(ok bool)) {
+	if r.lead == nil || all && !r.lead.enough() || !all && r.n.w.now > r.n.lease {
 		r.n.w.stats.refused++
 		answer(false)
 		return
 	}
 	r.log = append(r.log, simEntry{r.epoch, value})
-	r.waits = append(r.waits, simWait{len(r.log), value, answer})
+	if all {
+		r.waits = append(r.waits, simWait{len(r.log), value, answer})
+	}
 	r.flush()
 	r.n.wake(r.p)
 }
@@ -240,7 +247,7 @@ func (r *simReplica) propose() {
 
 // fetched is the leader's side of one partition of a fetch: where the follower's log leaves this one, or nothing.
 func (r *simReplica) fetched(from int, brokerEpoch int64, c claim) (part simPart) {
-	part = simPart{p: r.p, highWatermark: r.hw, diverging: -1}
+	part = simPart{p: r.p, highWatermark: r.hw, logStart: record.Offset(r.start), diverging: -1}
 	switch {
 	case r.lead == nil || c.epoch > r.epoch:
 		part.err = ErrNotLeader
@@ -249,11 +256,12 @@ func (r *simReplica) fetched(from int, brokerEpoch int64, c claim) (part simPart
 		part.err = ErrFencedLeaderEpoch
 		return part
 	}
-	if e, end := r.epochEnd(c.lastEpoch); c.offset > 0 && (e != c.lastEpoch || end < c.offset) {
+	if e, end := r.epochEnd(c.lastEpoch); c.lastEpoch >= 0 && end >= 0 && (e < c.lastEpoch || end < c.offset) {
 		part.diverging, part.divergingEnd = e, end
-		if e < 0 {
-			part.diverging, part.divergingEnd = 0, 0
-		}
+		return part
+	}
+	if int(c.offset) < r.start || int(c.offset) > len(r.log) {
+		part.err = log.ErrOffsetOutOfRange
 		return part
 	}
 	if r.lead.replicaFetched(fetched{
@@ -266,22 +274,10 @@ func (r *simReplica) fetched(from int, brokerEpoch int64, c claim) (part simPart
 	return part
 }
 
-// epochEnd is the largest epoch up to e of this log, and where it ends.
-func (r *simReplica) epochEnd(e record.Epoch) (record.Epoch, record.Offset) {
-	end := r.endOf(e)
-	if end < 0 {
-		return -1, -1
-	}
-	if e >= r.epoch {
-		return r.epoch, record.Offset(len(r.log))
-	}
-	return r.log[end-1].epoch, end
-}
-
 // answered is the follower's side.
 func (r *simReplica) answered(l *simLink, seq int64, part simPart) {
 	a := answer{
-		seq: seq, err: part.err, highWatermark: part.highWatermark, logStart: 0, divergingEpoch: part.diverging, divergingEnd: part.divergingEnd,
+		seq: seq, err: part.err, highWatermark: part.highWatermark, logStart: part.logStart, divergingEpoch: part.diverging, divergingEnd: part.divergingEnd,
 		records: len(part.records) > 0,
 	}
 	s := r.fol.answered(a, r.endOf, r.n.w.now)
@@ -293,13 +289,18 @@ func (r *simReplica) answered(l *simLink, seq int64, part simPart) {
 		r.fol.cut(r.ends())
 		l.reset()
 	case restart:
-		r.n.w.broken("node %d, partition %d: a restart at %d where nothing is deleted", r.n.id, r.p, s.at)
+		r.restart(int(s.at))
+		r.fol.cut(r.ends())
+		l.reset()
 	case halt:
 		r.n.w.broken("node %d, partition %d: %v: %d below %d", r.n.id, r.p, r.fol.offline, s.at, r.hw)
 	case nothing:
 	}
 	if r.fol != nil {
 		r.hw = r.fol.highWatermark
+	}
+	if s.start >= 0 {
+		r.moveStart(int(s.start))
 	}
 }
 
@@ -333,7 +334,7 @@ func (r *simReplica) truncate(at int) {
 	w := r.n.w
 	w.note("node %d, partition %d: %d is cut to %d", r.n.id, r.p, len(r.log), at)
 	if at < len(w.truth[r.p].committed) && !r.missing {
-		for i := at; i < min(len(r.log), len(w.truth[r.p].committed)); i++ {
+		for i := max(at, w.truth[r.p].base); i < min(len(r.log), len(w.truth[r.p].committed)); i++ {
 			if r.log[i] == w.truth[r.p].committed[i] {
 				w.broken("node %d, partition %d: committed offset %d is cut", r.n.id, r.p, i)
 				return

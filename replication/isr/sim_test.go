@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,9 @@ func (w *simWorld) nemesis() {
 	}
 	w.after(w.between(200*time.Millisecond, 4*time.Second), w.nemesis)
 	w.stats.faults++
+	if w.mayBeUnclean() && w.chance(30) && w.ambush() {
+		return
+	}
 	i := w.rng.IntN(simNodes)
 	n := w.nodes[i]
 	switch w.rng.IntN(12) {
@@ -67,6 +71,38 @@ func (w *simWorld) kill(n *simNode, power bool) {
 	if !n.up {
 		return
 	}
+	w.killFor(n, power, w.between(50*time.Millisecond, 5*time.Second))
+}
+
+// ambush kills all who may lead a partition without a loss, for so long that another is elected, where the rest still has a
+// majority of the voters.
+func (w *simWorld) ambush() bool {
+	part, ok := w.newest().Partition(simTopic, int32(w.rng.IntN(simPartitions)))
+	if !ok || w.chief < 0 {
+		return false
+	}
+	may := slices.Concat(part.ISR, part.ELR)
+	voters := 0
+	for i := range simVoters {
+		if w.nodes[i].up && !w.nodes[i].paused && !slices.Contains(may, int32(i)) {
+			voters++
+		}
+	}
+	if voters <= simVoters/2 {
+		return false
+	}
+	away := w.between(14*time.Second, 18*time.Second)
+	for _, id := range may {
+		w.killFor(w.nodes[id], w.chance(50), away)
+	}
+	return true
+}
+
+// killFor ends a process, which is started again later.
+func (w *simWorld) killFor(n *simNode, power bool, away time.Duration) {
+	if !n.up {
+		return
+	}
 	n.kill(power)
 	epoch, id := n.epoch, int32(n.id)
 	if w.chance(50) && epoch > 0 { // a refused dial tells the controller
@@ -77,7 +113,7 @@ func (w *simWorld) kill(n *simNode, power bool) {
 			}
 		})
 	}
-	w.after(w.between(50*time.Millisecond, 5*time.Second), func() {
+	w.after(away, func() {
 		if !n.up {
 			n.start()
 		}
@@ -106,15 +142,16 @@ func (w *simWorld) loseData(n *simNode) {
 		return
 	}
 	for p := range simPartitions {
-		if part, ok := img.Partition(simTopic, int32(p)); !ok || len(part.ISR) < simNodes {
+		part, ok := img.Partition(simTopic, int32(p))
+		if !ok || len(part.ISR) < simFactor || len(part.ISR) < len(part.Replicas) {
 			return
 		}
 	}
 	w.stats.lost++
 	w.kill(n, true)
 	for _, r := range n.replicas {
-		if len(r.log) > 0 {
-			r.log = r.log[:w.rng.IntN(len(r.log))]
+		if len(r.log) > r.start {
+			r.log = r.log[:r.start+w.rng.IntN(len(r.log)-r.start)]
 			r.synced, r.missing = len(r.log), true
 			r.hwFile = min(r.hwFile, record.Offset(len(r.log)))
 		}
@@ -168,8 +205,8 @@ func TestSimulation(t *testing.T) {
 			t.Fatalf("seed %d: %v\nKEEPLOG_SIM_SEED=%d shows all of it\n%s", seed, err, seed, w.dump())
 		}
 	}
-	fmt.Printf("simulation: seeds %d to %d, %d virtual s: %+v\n", first, seed-1, ran*uint64((simWar+simPeace)/time.Second), sum)
-	t.Logf("seeds %d to %d: %+v", first, seed-1, sum)
+	fmt.Printf("simulation: seeds %d to %d, %d virtual s: %v\n", first, seed-1, ran*uint64((simWar+simPeace)/time.Second), sum)
+	t.Logf("seeds %d to %d: %v", first, seed-1, sum)
 }
 
 // TestSimulationRepeats: a seed says all, or a failure could not be looked at again.
@@ -194,4 +231,8 @@ func (s *simStats) add(o simStats) {
 	s.faults += o.faults
 	s.truncations += o.truncations
 	s.lost += o.lost
+	s.deletes += o.deletes
+	s.restarts += o.restarts
+	s.reassigned += o.reassigned
+	s.unclean += o.unclean
 }

@@ -22,7 +22,8 @@ import (
 //
 //	event heap ─► broker: heartbeats, roles, fetches, flushes ─► cores ─► disk, network ─► events
 //	          └─► quorum: who leads, commits at once, applied late ─► controller ─► records
-//	          └─► clients: produce acks=all, latest offset, consume
+//	          └─► clients: produce acks=all and acks=1, latest offset, delete records
+//	          └─► operator: reassignments, preferred elections, min.insync.replicas; unclean elections in a third of the seeds
 //	          └─► nemesis: kill, power loss, pause, cut, stall, stop, lost data; for 40 s, then peace
 
 // event is something that happens at a time. Events of one time happen in the order in which they were made.
@@ -49,7 +50,8 @@ func (h *simHeap) Pop() any {
 }
 
 const (
-	simNodes      = 3
+	simNodes      = 4
+	simVoters     = 3 // the first ones; the others only hear what is committed
 	simPartitions = 2
 	simWar        = 40 * time.Second
 	simPeace      = 60 * time.Second
@@ -93,14 +95,14 @@ type simHarm struct {
 
 // simStats says what a run has reached.
 type simStats struct {
-	acked, refused, elections, faults, truncations, lost int
+	acked, refused, elections, faults, truncations, lost, deletes, restarts, reassigned, unclean int
 }
 
 func newSimWorld(seed uint64, loud bool) *simWorld {
 	w := &simWorld{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x6b65657)), chief: -1, loud: loud}
 	img := metadata.New()
 	start := metadata.ClusterStarted{ClusterID: "AAAAAAAAAAAAAAAAAAAAAA"}
-	for i := range simNodes {
+	for i := range simVoters {
 		start.Voters = append(start.Voters, metadata.Voter{ID: int32(i), Directory: metadata.DirectoryID{byte(i + 1)}})
 	}
 	w.images = []*metadata.Image{}
@@ -168,12 +170,12 @@ func (w *simWorld) reach(i, j int) bool {
 
 func (w *simWorld) majority(i int) bool {
 	n := 0
-	for j := range w.nodes {
+	for j := range simVoters {
 		if w.reach(i, j) {
 			n++
 		}
 	}
-	return n > simNodes/2
+	return n > simVoters/2
 }
 
 // quorumTick is Raft's part: a chief without a majority steps down after its lease, and later another is elected.
@@ -194,7 +196,7 @@ func (w *simWorld) quorumTick() {
 		return
 	}
 	var may []int
-	for i := range w.nodes {
+	for i := range simVoters {
 		if w.nodes[i].up && !w.nodes[i].paused && w.majority(i) {
 			may = append(may, i)
 		}
@@ -224,6 +226,14 @@ func (w *simWorld) commit(img *metadata.Image, term uint64, records []metadata.R
 		panic(err)
 	}
 	w.images = append(w.images, next)
+	w.uncleanly(next)
+	for _, rec := range records {
+		if c, ok := rec.(metadata.PartitionChanged); ok {
+			part, _ := next.Partition(c.TopicID, c.Partition)
+			w.note("partition %d at index %d: leader %d epoch %d.%d replicas %v in sync %v eligible %v", c.Partition, index, part.Leader,
+				part.LeaderEpoch, part.PartitionEpoch, part.Replicas, part.ISR, part.ELR)
+		}
+	}
 	return index, out.Results[0]
 }
 
@@ -308,6 +318,8 @@ func simulate(tb testing.TB, seed uint64, loud bool) (*simWorld, error) {
 	w := newSimWorld(seed, loud)
 	w.after(0, w.createTopic)
 	w.after(2*time.Second, w.nemesis)
+	w.after(2*time.Second, w.operator)
+	w.after(2*time.Second, w.deleter)
 	for range 3 {
 		w.after(w.between(0, time.Second), w.producer)
 		w.after(w.between(0, time.Second), w.asker)

@@ -1,0 +1,130 @@
+package isr
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/record"
+)
+
+// simFactor is the number of replicas of the topic.
+const simFactor = 3
+
+// mayBeUnclean says whether the topic of this seed has unclean.leader.election.enable.
+func (w *simWorld) mayBeUnclean() bool { return w.seed%3 == 0 }
+
+// minInSyncOf is min.insync.replicas as a broker that has applied an image understands it.
+func minInSyncOf(img *metadata.Image, part *metadata.Partition) int {
+	t, _ := img.TopicByID(simTopic)
+	return config.Layers{
+		Static: config.Default(), Cluster: img.Configs(metadata.ResourceBroker, ""), Topic: img.Configs(metadata.ResourceTopic, t.Name),
+		Replicas: t.ReplicationFactor(), Brokers: img.Size(),
+	}.Effective().MinInsync(part.Settled())
+}
+
+// operator asks the controller for something now and then.
+func (w *simWorld) operator() {
+	if w.peace || w.now > simWar {
+		return
+	}
+	w.after(w.between(300*time.Millisecond, 5*time.Second), w.operator)
+	if w.chief < 0 {
+		return
+	}
+	n := w.nodes[w.chief]
+	what := w.rng.IntN(6)
+	n.do(n.incarnations, func() {
+		switch what {
+		case 0, 1, 2:
+			w.reassign(n)
+		case 3:
+			_, _ = n.control.ElectLeaders(context.Background(), controller.ElectLeadersRequest{}) //nolint:errcheck // it may be the chief no more
+			w.note("preferred leaders are elected")
+		default:
+			w.demand(n, 1+w.rng.IntN(3))
+		}
+	})
+}
+
+// reassign gives a partition other replicas, or cancels that.
+func (w *simWorld) reassign(n *simNode) {
+	r := controller.Reassignment{Topic: "events", Partition: int32(w.rng.IntN(simPartitions))}
+	if w.chance(80) {
+		for _, id := range w.rng.Perm(simNodes)[:simFactor] {
+			r.Replicas = append(r.Replicas, int32(id))
+		}
+	}
+	answers, err := n.control.Reassign(context.Background(), controller.ReassignRequest{Partitions: []controller.Reassignment{r}})
+	if err == nil {
+		err = answers[0].Err
+	}
+	if err == nil {
+		w.stats.reassigned++
+	}
+	w.note("partition %d is to be on %v: %v", r.Partition, r.Replicas, err)
+}
+
+// demand changes min.insync.replicas.
+func (w *simWorld) demand(n *simNode, number int) {
+	_, err := n.control.IncrementalAlterConfigs(context.Background(), controller.AlterConfigsRequest{
+		Receiver: controller.AnyBroker,
+		Resources: []controller.AlterResource{{
+			Resource: metadata.Resource{Kind: metadata.ResourceTopic, Name: "events"},
+			Ops:      []controller.ConfigOp{{Key: "min.insync.replicas", Value: new(strconv.Itoa(number))}},
+		}},
+	})
+	w.note("min.insync.replicas is to be %d: %v", number, err)
+}
+
+// deleter deletes records, up to the watermark or some of them.
+func (w *simWorld) deleter() {
+	w.after(w.between(500*time.Millisecond, 6*time.Second), w.deleter)
+	n, p, all := w.nodes[w.rng.IntN(simNodes)], w.rng.IntN(simPartitions), w.chance(50)
+	n.do(n.incarnations, func() {
+		r := n.replicas[p]
+		if r.lead == nil || int(r.hw) <= r.start {
+			return
+		}
+		to := int(r.hw)
+		if !all {
+			to = r.start + w.rng.IntN(to-r.start)
+		}
+		w.truth[p].deleted = max(w.truth[p].deleted, to)
+		w.stats.deletes++
+		r.moveStart(to)
+		r.lead.logStart = record.Offset(to)
+		w.note("node %d, partition %d: what lies below %d is deleted", n.id, p, to)
+	})
+}
+
+// uncleanly begins a new truth with each unclean election: what was committed may be lost, and nothing that is committed from
+// then on.
+func (w *simWorld) uncleanly(img *metadata.Image) {
+	for p := range simPartitions {
+		part, ok := img.Partition(simTopic, int32(p))
+		t := &w.truth[p]
+		if !ok || record.Epoch(part.UncleanEpoch) <= t.unclean {
+			continue
+		}
+		if !w.mayBeUnclean() {
+			w.broken("partition %d: an unclean election in epoch %d", p, part.UncleanEpoch)
+		}
+		w.stats.unclean++
+		w.note("partition %d: %d is elected uncleanly in epoch %d", p, part.Leader, part.UncleanEpoch)
+		t.unclean, t.latest, t.committed, t.by, t.base = record.Epoch(part.UncleanEpoch), 0, nil, nil, 0
+		for _, n := range w.nodes {
+			n.replicas[p].verified = 0
+		}
+	}
+}
+
+// String names what the operator and the nemesis have reached.
+func (s simStats) String() string {
+	return fmt.Sprintf("%d acknowledged, %d refused, %d elections, %d of them unclean, %d faults, %d cuts, %d of them of whole logs, %d disks lost data, %d deletions, %d reassignments",
+		s.acked, s.refused, s.elections, s.unclean, s.faults, s.truncations, s.restarts, s.lost, s.deletes, s.reassigned)
+}
