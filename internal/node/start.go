@@ -85,7 +85,7 @@ func (n *Node) newController() *controller.Controller {
 		Logger: n.loggers.room("controller"),
 	}
 	if !n.cfg.Alone() {
-		o.Verify = n.quorum.VerifyLeader
+		o.Verify = n.quorum.VerifySoon
 	}
 	return controller.New(o)
 }

@@ -22,15 +22,19 @@ type transport struct {
 	seen *progress
 	idle *idle
 	away *away
+	// done is closed when the member closes, before the library waits for the messages under way.
 	done <-chan struct{}
 	// fastPath is on in the test that shows what it does.
 	fastPath bool
 }
 
-func newTransport(s *stream, o *Options, seen *progress, rest *idle, gone *away) transport {
-	return transport{raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+// newTransport makes t, which has all else, a transport over s.
+func newTransport(s *stream, o *Options, t transport) transport {
+	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: s, MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLogger(o.Logger),
-	}), seen, rest, gone, s.ctx.Done(), o.fastPath}
+	})
+	t.fastPath = o.fastPath
+	return t
 }
 
 // SetHeartbeatHandler does nothing: heartbeats take the way of all messages.
@@ -43,12 +47,17 @@ func (t transport) SetHeartbeatHandler(f func(raft.RPC)) {
 // AppendEntries sends entries, and remembers how far the member has come.
 func (t transport) AppendEntries(id raft.ServerID, to raft.ServerAddress, m *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) error {
 	t.idle.rest(id, m, t.done)
-	if !isHeartbeat(m) {
+	if isHeartbeat(m) {
+		t.idle.restBeat(m.Term, t.seen.last(id), t.done)
+	} else {
 		t.away.wait(id, m.Term, t.done)
 	}
 	sent := time.Now()
 	err := t.NetworkTransport.AppendEntries(id, to, m, r)
 	t.away.note(id, m.Term, err)
+	if err != nil {
+		t.idle.failed(id)
+	}
 	if err == nil && r.Success {
 		t.idle.sent(id, m)
 	}

@@ -91,7 +91,7 @@ func (q *Quorum) open() error {
 			return err
 		}
 	}
-	q.store = &failStop{store: store, fail: q.fail, keep: q.snaps.oldest, covers: q.snaps.covers, clock: time.Now(), idle: newIdle()}
+	q.store = &failStop{store: store, fail: q.fail, keep: q.snaps.oldest, covers: q.snaps.covers, clock: time.Now(), idle: newIdle(q.o.Timing)}
 	q.snaps.term = q.store.term
 	if err := q.begin(store); err != nil {
 		return err
@@ -206,7 +206,9 @@ func (q *Quorum) config() *raft.Config {
 
 func (q *Quorum) transport() raft.Transport {
 	if q.peers != nil {
-		t := newTransport(newStream(q.peers.port), &q.o, q.peers.seen, q.store.idle, newAway(q.wanted))
+		t := newTransport(newStream(q.peers.port), &q.o, transport{
+			seen: q.peers.seen, idle: q.store.idle, away: newAway(q.wanted), done: q.ctx.Done(),
+		})
 		q.peers.wire.Store(t.NetworkTransport)
 		return t
 	}

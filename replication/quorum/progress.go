@@ -13,6 +13,8 @@ import (
 type progress struct {
 	mu sync.Mutex
 	of map[raft.ServerID]*reach
+	// answered is closed, and forgotten, with the next answer of anybody; nil when nobody waits for one.
+	answered chan struct{}
 }
 
 // reach is how far one member is.
@@ -48,6 +50,10 @@ func (p *progress) appended(id raft.ServerID, m *raft.AppendEntriesRequest, resp
 		return
 	}
 	r.contact = sent
+	if p.answered != nil {
+		close(p.answered)
+		p.answered = nil
+	}
 	if !resp.Success {
 		return
 	}
@@ -59,6 +65,21 @@ func (p *progress) appended(id raft.ServerID, m *raft.AppendEntriesRequest, resp
 	}
 }
 
+// since says who has answered a message of a term that was sent since then, and what is closed with the next answer.
+func (p *progress) since(term uint64, then time.Time) (ids []raft.ServerID, next <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, r := range p.of {
+		if r.term == term && !r.contact.Before(then) {
+			ids = append(ids, id)
+		}
+	}
+	if p.answered == nil {
+		p.answered = make(chan struct{})
+	}
+	return ids, p.answered
+}
+
 // installed counts a snapshot that was taken.
 func (p *progress) installed(id raft.ServerID, _ uint64) {
 	p.mu.Lock()
@@ -67,8 +88,11 @@ func (p *progress) installed(id raft.ServerID, _ uint64) {
 }
 
 // get is how far a member is.
-func (p *progress) get(id metadata.BrokerID) reach {
+func (p *progress) get(id metadata.BrokerID) reach { return p.last(serverID(id)) }
+
+// last is get by the library's name of the member.
+func (p *progress) last(id raft.ServerID) reach {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return *p.at(serverID(id))
+	return *p.at(id)
 }

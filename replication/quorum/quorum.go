@@ -251,15 +251,6 @@ func (q *Quorum) WaitLeader(ctx context.Context) error {
 	}
 }
 
-// VerifyLeader asks a majority whether this node still leads. A read that must be current notes its state, then verifies,
-// then answers.
-func (q *Quorum) VerifyLeader(ctx context.Context) error {
-	if _, err := q.Lead(); err != nil {
-		return err
-	}
-	return wait(ctx, q.raft().VerifyLeader(), func(err error) error { return fmt.Errorf("%w: %w", ErrNotLeader, err) })
-}
-
 // wait waits for a future or the context.
 func wait(ctx context.Context, f raft.Future, dress func(error) error) error {
 	done := make(chan error, 1)
