@@ -177,7 +177,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	c.eventually(`brokers\s+3 brokers\n`, "cluster", "info")
 	wants(t, "the members", c.run(0, "cluster", "info"), `(?m)^3\s+voter(.*\n)\z`)
 	c.kill(4)
-	c.start(4)
+	c.start(4, "--join", fmt.Sprintf("127.0.0.1:%d", c.ports[2]+1))
 	if err := c.nodes[4].Wait(); err == nil || !strings.Contains(c.logs[4].String(), "removed node 4") {
 		t.Errorf("a node that was removed comes back: %v", err)
 	}
@@ -197,7 +197,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	if commands == nil {
 		t.Fatalf("no commands in:\n%s", c.logs[3].String())
 	}
-	command(t, nil, append([]string{os.Getenv("KEEPLOG_BINARY"), "-y"}, strings.Fields(commands[2])...)...)
+	command(t, nil, append(append([]string{os.Getenv("KEEPLOG_BINARY")}, strings.Fields(commands[2])...), "-y")...)
 	again := strings.Fields(commands[4])
 	if strings.Join(again[:3], " ") != "serve --config "+c.file(3) {
 		t.Fatalf("not the command that was given: %s", commands[4])
