@@ -32,6 +32,9 @@ type follower struct {
 	since  int64
 	listed claim // what the leader knows in the running session
 	told   bool  // listed holds
+	// endSince is the first fetch of the session that told of the end toldEnd; −1 is none.
+	endSince int64
+	toldEnd  record.Offset
 	// held says that the follower's quota is used up: the leader is asked for no records.
 	held bool
 
@@ -58,7 +61,7 @@ type ends struct {
 }
 
 func newFollower(epoch, uncleanFrom record.Epoch, e ends, highWatermark record.Offset) *follower {
-	f := &follower{epoch: epoch, uncleanFrom: uncleanFrom, highWatermark: highWatermark, since: notListed, wait: never}
+	f := &follower{epoch: epoch, uncleanFrom: uncleanFrom, highWatermark: highWatermark, since: notListed, toldEnd: -1, wait: never}
 	f.take(e)
 	return f
 }
@@ -87,11 +90,14 @@ func (f *follower) list(seq int64) claim {
 	if f.since == notListed {
 		f.since = seq
 	}
+	if f.toldEnd != f.end {
+		f.toldEnd, f.endSince = f.end, seq
+	}
 	return f.listed
 }
 
 // unlist notes that the session has ended: the next fetch of another one tells everything again.
-func (f *follower) unlist() { f.told, f.since = false, notListed }
+func (f *follower) unlist() { f.told, f.since, f.toldEnd = false, notListed, -1 }
 
 // flushed takes a new stable end in; it reports whether that is news.
 func (f *follower) flushed(stable record.Offset) bool {
@@ -217,9 +223,13 @@ func (f *follower) divergedBelow(a answer, at record.Offset, now time.Duration) 
 	return step{do: restart, at: a.logStart, start: -1}
 }
 
-// outOfRange: the leader's log begins above this one's end, or ends below its beginning.
+// outOfRange: the leader's log begins above this one's end, or ends below its beginning. With two fetches in flight it may be
+// the end of before that the leader's log start has passed: the fetch that tells of the present one says more.
 func (f *follower) outOfRange(a answer, now time.Duration) step {
-	if a.logStart < 0 {
+	switch {
+	case f.toldEnd != f.end || a.seq < f.endSince:
+		return step{start: -1}
+	case a.logStart < 0:
 		f.pause(now)
 		return step{start: -1}
 	}

@@ -3,6 +3,7 @@ package isr
 import (
 	"time"
 
+	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/record"
 )
 
@@ -236,7 +237,12 @@ func (n *simNode) read(s *simSession, parts []simPart) []simPart {
 		if sp.valid && sp.epoch == r.epoch && sp.sent > from {
 			from = sp.sent
 		}
-		if from >= len(r.log) || from < r.start {
+		if int(sp.claim.offset) < r.start { // it was deleted while the fetch waited
+			sp.valid, sp.bad = false, true
+			parts = append(parts, simPart{p: p, err: log.ErrOffsetOutOfRange, logStart: record.Offset(r.start), highWatermark: -1, diverging: -1})
+			continue
+		}
+		if from >= len(r.log) {
 			continue
 		}
 		to := min(len(r.log), from+1+n.w.rng.IntN(8))

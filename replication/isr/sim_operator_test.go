@@ -98,6 +98,7 @@ func (w *simWorld) deleter() {
 		w.stats.deletes++
 		r.moveStart(to)
 		r.lead.logStart = record.Offset(to)
+		n.wake(p)
 		w.note("node %d, partition %d: what lies below %d is deleted", n.id, p, to)
 	})
 }

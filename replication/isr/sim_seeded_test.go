@@ -14,6 +14,7 @@ func TestSeededReplication(t *testing.T) {
 	for _, bug := range []string{
 		invariant.JoinBelowEpochStart, invariant.PendingNotCounted, invariant.WrittenReported, invariant.TruncateToWatermark,
 		invariant.EarlyWatermark,
+		invariant.OldEpochResumed, invariant.RestartEmptiesIt, invariant.LostStays, invariant.BehindEligible,
 	} {
 		t.Run(bug, func(t *testing.T) {
 			invariant.Plant(bug)

@@ -20,10 +20,10 @@ func (w *simWorld) nemesis() {
 		return
 	}
 	w.after(w.between(200*time.Millisecond, 4*time.Second), w.nemesis)
-	w.stats.faults++
-	if w.mayBeUnclean() && w.chance(30) && w.ambush() {
+	if w.now < w.lull {
 		return
 	}
+	w.stats.faults++
 	i := w.rng.IntN(simNodes)
 	n := w.nodes[i]
 	switch w.rng.IntN(12) {
@@ -74,12 +74,17 @@ func (w *simWorld) kill(n *simNode, power bool) {
 	w.killFor(n, power, w.between(50*time.Millisecond, 5*time.Second))
 }
 
-// ambush kills all who may lead a partition without a loss, for so long that another is elected, where the rest still has a
-// majority of the voters.
-func (w *simWorld) ambush() bool {
+// ambush waits until it can kill all who may lead a partition without a loss, for so long that another is elected, and the rest
+// still has a majority of the voters.
+func (w *simWorld) ambush() {
+	if w.peace || w.now > simWar-20*time.Second {
+		return
+	}
+	again := func() { w.after(w.between(50*time.Millisecond, time.Second), w.ambush) }
 	part, ok := w.newest().Partition(simTopic, int32(w.rng.IntN(simPartitions)))
 	if !ok || w.chief < 0 {
-		return false
+		again()
+		return
 	}
 	may := slices.Concat(part.ISR, part.ELR)
 	voters := 0
@@ -88,14 +93,15 @@ func (w *simWorld) ambush() bool {
 			voters++
 		}
 	}
-	if voters <= simVoters/2 {
-		return false
+	if voters <= simVoters/2 || len(may) == len(part.Replicas) {
+		again()
+		return
 	}
-	away := w.between(14*time.Second, 18*time.Second)
+	w.note("all of %v are killed", may)
+	w.lull = w.now + w.between(10*time.Second, 18*time.Second)
 	for _, id := range may {
-		w.killFor(w.nodes[id], w.chance(50), away)
+		w.killFor(w.nodes[id], w.chance(50), w.between(10*time.Second, 20*time.Second))
 	}
-	return true
 }
 
 // killFor ends a process, which is started again later.

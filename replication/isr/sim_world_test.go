@@ -90,6 +90,7 @@ type simHarm struct {
 	// cut[i][j] says that nothing gets from i to j.
 	cut   [simNodes][simNodes]bool
 	slow  time.Duration           // more delay of the network
+	lull  time.Duration           // until when nothing else is done
 	stall [simNodes]time.Duration // more delay of a disk
 }
 
@@ -320,6 +321,9 @@ func simulate(tb testing.TB, seed uint64, loud bool) (*simWorld, error) {
 	w.after(2*time.Second, w.nemesis)
 	w.after(2*time.Second, w.operator)
 	w.after(2*time.Second, w.deleter)
+	if w.mayBeUnclean() {
+		w.after(4*time.Second, w.ambush)
+	}
 	for range 3 {
 		w.after(w.between(0, time.Second), w.producer)
 		w.after(w.between(0, time.Second), w.asker)
