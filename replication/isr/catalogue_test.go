@@ -1,0 +1,146 @@
+package isr
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/record"
+)
+
+// Catalogue 34 (KAFKA-9807, KAFKA-9835, KAFKA-9196): the watermark is read once in a fetch; nothing above the one that the answer
+// shows is in it, however much is committed meanwhile and wherever segments begin.
+func TestCatalogue34WatermarkIsReadOnce(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		small := c.partition(1).log.Config()
+		small.Segment.Bytes = 1024
+		c.partition(1).log.SetConfig(small)
+		p := c.partition(1)
+		var writers sync.WaitGroup
+		writers.Go(func() {
+			for i := range 300 {
+				c.produceTo(1, -1, fmt.Sprint("v", i))
+			}
+		})
+		end := func(r FetchResult) record.Offset {
+			buf := make([]byte, r.Span.Len())
+			r.Span.ReadAt(buf, 0)
+			r.Span.Release()
+			return endOfBatches(buf)
+		}
+		for at := record.Offset(0); at < 300; {
+			r := p.Fetch(FetchRequest{Offset: at, MaxBytes: 1 << 20, LeaderEpoch: -1, LastFetchedEpoch: -1})
+			if r.Err != nil || r.LastStable != r.HighWatermark {
+				t.Fatalf("at %d: %+v", at, r)
+			}
+			if r.Span == nil {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			next := end(r)
+			if next > r.HighWatermark {
+				t.Fatalf("the answer shows the watermark %d and has records up to %d", r.HighWatermark, next)
+			}
+			at = next
+		}
+		writers.Wait()
+		c.allInSync()
+		c.isolate(1, true)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		c.must(1, "not committed")
+		if r := p.Fetch(FetchRequest{Offset: 299, MaxBytes: 1 << 20, LeaderEpoch: -1, LastFetchedEpoch: -1}); r.HighWatermark != 300 || end(r) != 300 {
+			t.Errorf("with a record that is not committed: %+v", r)
+		}
+		c.isolate(1, false)
+	})
+}
+
+// Catalogue 35 (KAFKA-5634, KAFKA-9491): retention stays below the watermark, and a log that begins anew takes its watermark along.
+func TestCatalogue35RetentionAndTheWatermark(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		for i := range 5 {
+			c.must(-1, fmt.Sprint("v", i))
+		}
+		c.allInSync()
+		c.isolate(1, true)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for i := range 3 {
+			c.must(1, fmt.Sprint("tail", i))
+		}
+		l := c.partition(1).log
+		if err := l.Retain(time.UnixMilli(4_000_000_000_000)); err != nil {
+			t.Fatal(err)
+		}
+		if start := l.StartOffset(); start > 5 || len(c.values(1)) < 3 {
+			t.Errorf("the log begins at %d, the watermark is 5", start)
+		}
+		c.isolate(1, false)
+		c.allInSync()
+		c.configure(func(o *config.Topic) { o.MinInsyncReplicas, o.MinInsyncSet = 1, true })
+		c.stop(2, nil)
+		for i := range 5 {
+			c.must(-1, fmt.Sprint("w", i))
+		}
+		c.partition(1).DeleteRecords(12, time.Second, func(record.Offset, error) {})
+		c.sever(2, 1, true)
+		c.start(2)
+		clear(c.acked)
+		c.sever(2, 1, false)
+		c.eventually("node 2 begins anew", func() bool { return c.partition(2).log.StartOffset() == 12 })
+		if hw := c.partition(2).HighWatermark(); hw < 12 {
+			t.Errorf("its log begins at 12, its watermark is %d", hw)
+		}
+	})
+}
+
+// Catalogue 38 (KAFKA-7697): whoever is answered, or told of progress, may ask the partition again at once: no lock is held.
+func TestCatalogue38AnswersHoldNoLock(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		p := c.partition(1)
+		asked := make(chan struct{}, 100)
+		ask := func() {
+			p.ListOffset(Latest, -1)
+			p.Fetch(FetchRequest{LeaderEpoch: -1, LastFetchedEpoch: -1, MaxBytes: 100}).Span.Release()
+			p.ReplicaEnds()
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
+		}
+		var w Watch
+		p.Watch(&w, watcherFunc(ask))
+		defer w.Stop()
+		for _, acks := range []int16{0, 1, -1} {
+			done := make(chan struct{})
+			r := request(acks, "a")
+			r.Timeout = time.Second
+			p.Produce(r, func(ProduceResult) {
+				ask()
+				again := request(1, "b")
+				again.Timeout = time.Second
+				p.Produce(again, func(ProduceResult) { ask(); close(done) })
+			})
+			<-done
+		}
+		deleted := make(chan struct{})
+		p.DeleteRecords(1, time.Second, func(record.Offset, error) { ask(); close(deleted) })
+		<-deleted
+		c.isolate(1, true)
+		late := make(chan struct{})
+		r := request(-1, "late")
+		r.Timeout = time.Second
+		p.Produce(r, func(ProduceResult) { ask(); close(late) })
+		<-late
+		c.isolate(1, false)
+	})
+}
+
+// watcherFunc is a Watcher.
+type watcherFunc func()
+
+func (f watcherFunc) Progress() { f() }
