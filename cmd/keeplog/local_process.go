@@ -87,8 +87,12 @@ func (c *localCluster) running(n *localNode) (processState, bool) {
 		return 0, false
 	}
 	words := commandOf(n.Process.Pid)
+	if len(words) == 0 { // its memory is gone, and with it the command line: it ends, or has ended by now
+		now, state, ok = readProcess(n.Process.Pid)
+		return state, ok && now == *n.Process
+	}
 	if state == 'Z' {
-		return state, true // its memory is gone, and with it the command line; pid and start are the same
+		return state, true
 	}
 	return state, slices.Contains(words, "serve") && slices.Contains(words, c.propertiesFile(n))
 }
