@@ -86,3 +86,32 @@ func TestEmptyLogRemembersItsEpoch(t *testing.T) {
 		}
 	}
 }
+
+// A log that is cut below its high watermark, which an unclean election brings about, does not start with the old one: what is
+// written in place of the old records is not committed yet.
+func TestCutLowersTheCheckpointedWatermark(t *testing.T) {
+	for name, cut := range map[string]func(*Log) error{
+		"to":  func(l *Log) error { return l.TruncateTo(4) },
+		"all": func(l *Log) error { return l.TruncateFullyAndStartAt(4) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, vfs.NewCrash())
+			l := r.log(0)
+			for range 10 {
+				r.add(l, sent{})
+			}
+			l.SetWatermark(10)
+			r.dir.Tick(r.now.Add(time.Minute))
+			must(t, cut(l))
+			l.SetWatermark(4)
+			r.model = map[string]*model{}
+			for range 10 {
+				r.add(l, sent{})
+			}
+			r.crash(vfs.Policy{Kind: vfs.KeepNone}, 0)
+			if got := r.log(0).CheckpointedWatermark(); got > 4 {
+				t.Errorf("the watermark is %d after a cut to 4", got)
+			}
+		})
+	}
+}

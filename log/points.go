@@ -97,21 +97,31 @@ func (d *Dir) writePoints(logs []*Log) error {
 	return nil
 }
 
-// lower brings the recovery point of a partition below a truncation, durably: it must not outlive what it was about.
+// lower brings the recovery point and the high watermark of a partition below a truncation, durably: they must not outlive what
+// they were about. Only after an unclean election is a log cut below its watermark; a start with the old one would take for
+// committed what is not.
 func (d *Dir) lower(key TopicPartition, end record.Offset) error {
 	p := &d.points
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.recovery[key] <= end {
-		return nil
+	var err error
+	if p.recovery, err = d.lowered(RecoveryPointFile, p.recovery, key, end); err == nil {
+		p.watermarks, err = d.lowered(WatermarkFile, p.watermarks, key, end)
 	}
-	m := maps.Clone(p.recovery)
-	m[key] = end
-	if err := d.writeOffsets(RecoveryPointFile, m); err != nil {
-		return err
+	return err
+}
+
+// lowered is a checkpoint with no more than end for a partition, which is on disk then.
+func (d *Dir) lowered(name string, m offsets, key TopicPartition, end record.Offset) (offsets, error) {
+	if m[key] <= end {
+		return m, nil
 	}
-	p.recovery = m
-	return nil
+	next := maps.Clone(m)
+	next[key] = end
+	if err := d.writeOffsets(name, next); err != nil {
+		return m, err
+	}
+	return next, nil
 }
 
 // forget takes what the checkpoints say of a deleted partition out of them, durably, before a new one of that name is made:

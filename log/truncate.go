@@ -144,6 +144,9 @@ func (l *Log) applyCut(p cutPlan, kept, dropped []*segment.Segment) error {
 	for _, s := range dropped {
 		l.drain(s)
 	}
+	if w := record.Offset(l.watermark.Load()); w > p.end || w < 0 && l.loaded > p.end {
+		l.watermark.Store(int64(p.end)) // nor does the checkpoint's next writing bring the old one back
+	}
 	if err := l.dir.lower(l.key(), p.end); err != nil {
 		return err
 	}

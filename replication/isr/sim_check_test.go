@@ -237,3 +237,23 @@ func (w *simWorld) settled() {
 		w.broken("nothing was acknowledged")
 	}
 }
+
+// decided checks one decision about a partition: who joins the in-sync set is alive, and a reassignment ends with everybody in sync
+// whom it brought.
+func (w *simWorld) decided(p int32, was, is *metadata.Image) {
+	before, had := was.Partition(simTopic, p)
+	after, ok := is.Partition(simTopic, p)
+	if !had || !ok {
+		return
+	}
+	for _, id := range after.ISR {
+		if b, known := was.Broker(id); !slices.Contains(before.ISR, id) && !slices.Contains(before.ELR, id) && (!known || b.Fenced) {
+			w.broken("partition %d: node %d joins the in-sync set and is fenced", p, id)
+		}
+	}
+	for _, id := range before.Adding {
+		if len(after.Adding) == 0 && slices.Contains(after.Replicas, id) && !slices.Contains(after.ISR, id) {
+			w.broken("partition %d: reassigned to %v without %d in sync", p, after.Replicas, id)
+		}
+	}
+}

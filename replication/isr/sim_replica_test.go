@@ -344,4 +344,5 @@ func (r *simReplica) truncate(at int) {
 	w.stats.truncations++
 	r.log = r.log[:min(at, len(r.log))]
 	r.synced, r.verified = min(r.synced, len(r.log)), min(r.verified, at)
+	r.hwFile = min(r.hwFile, record.Offset(at)) // the checkpoint is lowered before the cut
 }

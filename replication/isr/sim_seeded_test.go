@@ -15,6 +15,7 @@ func TestSeededReplication(t *testing.T) {
 		invariant.JoinBelowEpochStart, invariant.PendingNotCounted, invariant.WrittenReported, invariant.TruncateToWatermark,
 		invariant.EarlyWatermark,
 		invariant.OldEpochResumed, invariant.RestartEmptiesIt, invariant.LostStays, invariant.BehindEligible,
+		invariant.DropsTooEarly,
 	} {
 		t.Run(bug, func(t *testing.T) {
 			invariant.Plant(bug)

@@ -75,6 +75,7 @@ func (r *simReplica) restart(at int) {
 	w.stats.truncations++
 	w.stats.restarts++
 	r.log, r.start, r.below, r.synced, r.verified = make([]simEntry, at), at, -1, at, 0
+	r.hwFile = min(r.hwFile, record.Offset(at)) // the checkpoint is lowered before the cut
 }
 
 // wipe is what becomes of a replica that a reassignment has taken away: its log is deleted.

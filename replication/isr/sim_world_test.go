@@ -233,6 +233,7 @@ func (w *simWorld) commit(img *metadata.Image, term uint64, records []metadata.R
 			part, _ := next.Partition(c.TopicID, c.Partition)
 			w.note("partition %d at index %d: leader %d epoch %d.%d replicas %v in sync %v eligible %v", c.Partition, index, part.Leader,
 				part.LeaderEpoch, part.PartitionEpoch, part.Replicas, part.ISR, part.ELR)
+			w.decided(c.Partition, img, next)
 		}
 	}
 	return index, out.Results[0]
