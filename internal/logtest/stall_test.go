@@ -88,9 +88,8 @@ var stalling = []stallingStep{
 		if err := s.advance(s.a, s.a.l.StableEnd()-1); err != nil {
 			return err
 		}
-		s.now = s.now.Add(time.Minute)
-		s.dir.Tick(s.now)
-		s.dir.Tick(s.now.Add(time.Minute))
+		s.dir.Tick(s.pass(time.Minute))
+		s.dir.Tick(s.pass(time.Minute))
 		return nil
 	}},
 	{"truncation", func(s *stallWorld) error {
@@ -103,8 +102,7 @@ var stalling = []stallingStep{
 	}},
 	{"checkpoints", func(s *stallWorld) error {
 		for range 3 {
-			s.now = s.now.Add(time.Minute)
-			s.dir.Tick(s.now)
+			s.dir.Tick(s.pass(time.Minute))
 		}
 		return nil
 	}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/keeplog/keeplog/config"
@@ -26,6 +27,7 @@ type world struct {
 	dir     *log.Dir      // nil while closed
 	stepped *log.Stepped
 	codecs  *record.Codecs
+	shared  *sync.Mutex // guards now and rng
 	now     time.Time
 	parts   []*part
 	ids     byte // topic ids given so far
@@ -39,7 +41,7 @@ type world struct {
 }
 
 func newWorld(seed uint64) *world {
-	w := &world{disk: vfs.NewCrash(), codecs: sharedCodecs, now: began, rng: rand.New(rand.NewPCG(seed, 7)), strict: true}
+	w := &world{disk: vfs.NewCrash(), codecs: sharedCodecs, now: began, rng: rand.New(rand.NewPCG(seed, 7)), shared: new(sync.Mutex), strict: true}
 	w.meta = [2]log.Meta{{NodeID: -1}, {NodeID: -1}}
 	return w
 }
@@ -222,12 +224,8 @@ func (w *world) build(p *part, s shape) sent {
 		}
 	}
 	b := record.NewBuilder(o)
-	w.now = w.now.Add(time.Second)
-	first := w.now.UnixMilli()
-	value := make([]byte, s.size)
-	for i := range value {
-		value[i] = byte(w.rng.Uint32())
-	}
+	first := w.pass(time.Second).UnixMilli()
+	value := w.bytes(s.size)
 	for i := range s.records {
 		b.Append(first+int64(i), nil, value)
 	}
@@ -241,6 +239,25 @@ func (w *world) build(p *part, s shape) sent {
 	return sent{base: base, last: base + record.Offset(s.records) - 1, stored: stored, firstMs: first}
 }
 
+// pass lets time pass, and says what it is then. Where a call hangs, two goroutines use a world.
+func (w *world) pass(d time.Duration) time.Time {
+	w.shared.Lock()
+	defer w.shared.Unlock()
+	w.now = w.now.Add(d)
+	return w.now
+}
+
+// bytes are random.
+func (w *world) bytes(n int) []byte {
+	w.shared.Lock()
+	defer w.shared.Unlock()
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(w.rng.Uint32())
+	}
+	return b
+}
+
 // append gives one batch to the log.
 func (w *world) append(p *part, s shape) error {
 	if p.m.pending != nil {
@@ -252,7 +269,7 @@ func (w *world) append(p *part, s shape) error {
 	p.m.pending = []sent{b}
 	given := record.Batch(bytes.Clone(b.stored))
 	given.SetBaseOffset(0)
-	r, err := p.l.Append(log.Append{Batch: given, Checked: record.Result{MaxTimestamp: b.stored.MaxTimestamp()}, Epoch: epoch, NowMs: w.now.UnixMilli()})
+	r, err := p.l.Append(log.Append{Batch: given, Checked: record.Result{MaxTimestamp: b.stored.MaxTimestamp()}, Epoch: epoch, NowMs: b.firstMs})
 	if err != nil {
 		if !errors.Is(err, log.ErrOffline) { // with the directory down nobody knows what is on disk
 			p.m.pending = nil
