@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -267,6 +268,30 @@ func (v *clusterView) planReplacement(id int32) (*removal, error) {
 	return r, nil
 }
 
+// lostNotice is how long a broker may still count as up after its process ended: more than its session at the controller.
+const lostNotice = 5 * time.Second
+
+// replacement plans to forget the disk of a node. A process that ended a moment ago counts as up until its session is over, and the commands
+// of its successor's refusal are there to be pasted at once: so a broker that is up gets the time to be missed.
+func (s *session) replacement(ctx context.Context, v *clusterView, id int32) (*removal, error) {
+	for end := time.Now().Add(lostNotice); time.Now().Before(end); {
+		if b, ok := v.broker(id); !ok || b.fenced {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+		next, err := s.view(ctx)
+		if err != nil {
+			return nil, err
+		}
+		v = next
+	}
+	return v.planReplacement(id)
+}
+
 func (a *app) clusterRemove(ctx context.Context, word string, f removeFlags) error {
 	id, err := strconv.ParseInt(word, 10, 32)
 	if err != nil || id < 0 {
@@ -282,7 +307,7 @@ func (a *app) clusterRemove(ctx context.Context, word string, f removeFlags) err
 		case err != nil:
 			return err
 		case f.replace:
-			plan, err = v.planReplacement(int32(id))
+			plan, err = s.replacement(ctx, v, int32(id))
 		default:
 			plan, err = v.planRemoval(int32(id), f.shrink)
 		}
