@@ -44,7 +44,7 @@ func (w *world) ProposeAt(_ context.Context, term uint64, records []metadata.Rec
 	payload := metadata.AppendCommand(nil, &metadata.Command{
 		Session: metadata.Session{Epoch: metadata.NoEpoch}, Groups: []metadata.Group{{Term: term, Records: records}},
 	})
-	next, _, out, err := metadata.Apply(w.img, metadata.Entry{Index: w.index, Term: w.term, Payload: payload})
+	next, _, out, err := metadata.Apply(w.img, nil, metadata.Entry{Index: w.index, Term: w.term, Payload: payload})
 	if err != nil {
 		return 0, nil, err
 	}

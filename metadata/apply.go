@@ -31,6 +31,7 @@ const (
 	RefusedExhausted      Refusal = 11
 	RefusedInvalid        Refusal = 12
 	RefusedMember         Refusal = 13
+	RefusedShardEpoch     Refusal = 14
 )
 
 // The errors of refused records.
@@ -57,13 +58,15 @@ var (
 	ErrStarted = errors.New("metadata: the cluster has started before")
 	// ErrExhausted: there are no more ids of this kind.
 	ErrExhausted = errors.New("metadata: ids are used up")
+	// ErrStaleShard: the shard has another owner by now, or the group is of another shard.
+	ErrStaleShard = errors.New("metadata: shard epoch is not the current one")
 	// ErrInvalidRecord: the record makes no sense.
 	ErrInvalidRecord = errors.New("metadata: invalid record")
 )
 
 var refusals = [...]error{
 	nil, ErrStaleSession, ErrStaleTerm, ErrUnknownKind, ErrExists, ErrUnknownTopic, ErrUnknownPartition, ErrStalePartitionEpoch,
-	ErrStaleBrokerEpoch, ErrUnknownBroker, ErrStarted, ErrExhausted, ErrInvalidRecord, ErrNoMember,
+	ErrStaleBrokerEpoch, ErrUnknownBroker, ErrStarted, ErrExhausted, ErrInvalidRecord, ErrNoMember, ErrStaleShard,
 }
 
 // Err is the refusal as an error, nil when the record was accepted.
@@ -97,8 +100,9 @@ type Outcome struct {
 
 // Apply makes the next image from a committed entry. It is deterministic and knows every input: records that do not fit are
 // refused, unknown kinds ignored. An error (ErrCorrupt, ErrNewerVersion) means that this node cannot go on: its log is
-// damaged, or a newer version wrote it.
-func Apply(img *Image, e Entry) (*Image, Delta, Outcome, error) {
+// damaged, or a newer version wrote it. What the entry says of groups is written into the tables before Apply returns; nil keeps none
+// of it, and gives the same image and outcome.
+func Apply(img *Image, tables *Tables, e Entry) (*Image, Delta, Outcome, error) {
 	if e.Index <= img.index {
 		panic(fmt.Sprintf("metadata: entry %d applied at %d", e.Index, img.index))
 	}
@@ -106,14 +110,18 @@ func Apply(img *Image, e Entry) (*Image, Delta, Outcome, error) {
 	if err != nil {
 		return nil, Delta{}, Outcome{}, fmt.Errorf("entry %d, term %d: %w", e.Index, e.Term, err)
 	}
-	d := newDraft(img)
+	d := newDraft(img, tables)
 	d.img.index, d.img.term = e.Index, e.Term
 	d.img.chain = nextChain(img.chain, e)
 	out, err := d.command(c)
 	if err != nil {
 		return nil, Delta{}, Outcome{}, fmt.Errorf("entry %d, term %d: %w", e.Index, e.Term, err)
 	}
-	return d.img, d.delta(), out, nil
+	delta := d.delta()
+	if !delta.Empty() {
+		d.img.changed = e.Index
+	}
+	return d.img, delta, out, nil
 }
 
 func nextChain(prev [32]byte, e Entry) [32]byte {
@@ -133,6 +141,7 @@ func nextChain(prev [32]byte, e Entry) [32]byte {
 // before, nil when it was not there.
 type draft struct {
 	img, before *Image
+	tables      *Tables
 	topics      map[TopicID]*Topic
 	brokers     map[BrokerID]*Broker
 	configs     map[Resource]map[string]string
@@ -142,10 +151,10 @@ type draft struct {
 	checkpoints []ChainCheckpoint
 }
 
-func newDraft(img *Image) *draft {
+func newDraft(img *Image, tables *Tables) *draft {
 	next := *img
 	return &draft{
-		img: &next, before: img, from: img.index,
+		img: &next, before: img, from: img.index, tables: tables,
 		topics: map[TopicID]*Topic{}, brokers: map[BrokerID]*Broker{}, configs: map[Resource]map[string]string{},
 	}
 }
@@ -222,6 +231,23 @@ func (d *draft) record(rec Record) Result {
 		d.checkpoints = append(d.checkpoints, r)
 		return Result{}
 	}
+	return d.groupRecord(rec)
+}
+
+// groupRecord is record for those of groups.
+func (d *draft) groupRecord(rec Record) Result {
+	switch r := rec.(type) {
+	case ShardAssigned:
+		return d.shardAssigned(r)
+	case OffsetsCommitted:
+		return d.offsetsCommitted(r)
+	case OffsetsRemoved:
+		return d.offsetsRemoved(r)
+	case GroupChanged:
+		return d.groupChanged(r)
+	case GroupRemoved:
+		return d.groupRemoved(r)
+	}
 	d.ignored = append(d.ignored, rec.Kind())
 	d.img.ignored++
 	return Result{Refusal: RefusedKind}
@@ -286,6 +312,7 @@ func (d *draft) brokerRegistered(r BrokerRegistered) Result {
 			}
 		}
 	}
+	d.releaseShards(r.ID)
 	return Result{Value: epoch}
 }
 
@@ -318,6 +345,7 @@ func (d *draft) brokerRemoved(r BrokerRemoved) Result {
 		return refuse(why)
 	}
 	d.setBroker(r.ID, nil)
+	d.releaseShards(r.ID)
 	for _, lane := range []Lane{LaneMetadata, LaneOffsets} {
 		d.img.lanes = d.img.lanes.without(laneKey{r.ID, lane})
 	}
@@ -390,6 +418,9 @@ func (d *draft) topicDeleted(r TopicDeleted) Result {
 	d.img.ids = d.img.ids.without(t.ID)
 	d.img.partitions -= len(t.Partitions)
 	d.replaceConfigs(Resource{ResourceTopic, t.Name}, nil)
+	if d.tables != nil {
+		d.tables.dropTopic(t)
+	}
 	return Result{}
 }
 

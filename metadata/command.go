@@ -214,3 +214,20 @@ func RecordSize(rec Record) int {
 	n := len(rec.appendBody(nil))
 	return n + len(appendUint(appendUint(nil, uint64(rec.Kind())), uint64(n)))
 }
+
+// AppendOutcome appends the bytes of an outcome's index and results, for who proposed on another node.
+func AppendOutcome(w []byte, o *Outcome) []byte {
+	return appendResults(appendBool(appendUint(w, o.Index), o.Duplicate), o.Results)
+}
+
+// DecodeOutcome reads what AppendOutcome wrote. The error wraps ErrCorrupt.
+func DecodeOutcome(b []byte) (Outcome, error) {
+	r := &reader{b: b}
+	o := Outcome{Index: r.uint(), Duplicate: r.bool()}
+	if r.err != nil {
+		return Outcome{}, r.err
+	}
+	var err error
+	o.Results, err = readResults(r.b)
+	return o, err
+}

@@ -20,6 +20,14 @@ type Delta struct {
 	Brokers []BrokerChange
 	// Configs is sorted by kind and name. The settings of a deleted topic are among them.
 	Configs []ConfigChange
+	// Shards is sorted by number.
+	Shards []ShardChange
+}
+
+// ShardChange is who answered for a shard of groups before and after.
+type ShardChange struct {
+	Shard         int32
+	Before, After Shard
 }
 
 // TopicChange is a topic before and after; nil where it does not exist.
@@ -40,7 +48,7 @@ type ConfigChange struct {
 
 // Empty says that nothing changed.
 func (d *Delta) Empty() bool {
-	return !d.Cluster && len(d.Topics) == 0 && len(d.Brokers) == 0 && len(d.Configs) == 0
+	return !d.Cluster && len(d.Topics) == 0 && len(d.Brokers) == 0 && len(d.Configs) == 0 && len(d.Shards) == 0
 }
 
 // Topic is the topic's newest state.
@@ -81,14 +89,21 @@ func (d *draft) delta() Delta {
 			delta.Configs = append(delta.Configs, ConfigChange{res, before, after})
 		}
 	}
+	if d.before.shards != d.img.shards {
+		for i := range int32(Shards) {
+			if before, after := d.before.Shard(i), d.img.Shard(i); before != after {
+				delta.Shards = append(delta.Shards, ShardChange{i, before, after})
+			}
+		}
+	}
 	delta.sort()
 	return delta
 }
 
 // Diff compares two images that need not be neighbours, as after a snapshot was installed.
 func Diff(from, to *Image) Delta {
-	d := newDraft(to)
-	d.from = from.index
+	d := newDraft(to, nil)
+	d.from, d.before = from.index, from
 	d.cluster = from.clusterID != to.clusterID || !slices.Equal(from.voters, to.voters) || !sameMembers(from, to) ||
 		!maps.Equal(maps.Collect(from.Features()), maps.Collect(to.Features()))
 	for id, t := range from.ids.all() {

@@ -227,6 +227,17 @@ var decoders = map[Kind]func(*reader) Record{
 	KindProducerIDsGranted: func(r *reader) Record {
 		return ProducerIDsGranted{Broker: r.int32(), Epoch: r.int(), Count: r.int32()}
 	},
+	KindShardAssigned: func(r *reader) Record { return ShardAssigned{Shard: r.int32(), Epoch: r.int(), Owner: r.int32()} },
+	KindOffsetsCommitted: func(r *reader) Record {
+		return OffsetsCommitted{Shard: r.int32(), ShardEpoch: r.int(), Group: r.text(), Offsets: readCommits(r)}
+	},
+	KindOffsetsRemoved: func(r *reader) Record {
+		return OffsetsRemoved{Shard: r.int32(), ShardEpoch: r.int(), Group: r.text(), Partitions: readGroupPartitions(r)}
+	},
+	KindGroupChanged: func(r *reader) Record {
+		return GroupChanged{Shard: r.int32(), ShardEpoch: r.int(), Group: r.text(), Entries: readEntries(r)}
+	},
+	KindGroupRemoved: func(r *reader) Record { return GroupRemoved{Shard: r.int32(), ShardEpoch: r.int(), Group: r.text()} },
 }
 
 func readPartitionChanged(r *reader) PartitionChanged {

@@ -22,6 +22,10 @@ type Image struct {
 	lanes       tree[laneKey, *laneState]
 	members     tree[BrokerID, *Member]
 	ignored     uint64
+	// shards is nil before the first one is assigned.
+	shards *[Shards]Shard
+	// changed is the index of the last entry of which a delta tells something.
+	changed uint64
 }
 
 // Topic is one topic. Partitions[i] is partition i.
@@ -121,6 +125,18 @@ func New() *Image {
 
 // Index is the log index of the last command in the image, 0 before the first.
 func (m *Image) Index() uint64 { return m.index }
+
+// Changed is the index of the last command that changed anything of which a [Delta] tells; one that commits offsets does not. In an
+// image that was read from a snapshot it is that image's index.
+func (m *Image) Changed() uint64 { return m.changed }
+
+// Shard says who answers for a shard of groups.
+func (m *Image) Shard(i int32) Shard {
+	if m.shards == nil {
+		return Shard{Owner: NoLeader}
+	}
+	return m.shards[i]
+}
 
 // Term is the term of that command.
 func (m *Image) Term() uint64 { return m.term }

@@ -17,7 +17,7 @@ func TestMembers(t *testing.T) {
 	change := func(want error, m MemberChanged) {
 		t.Helper()
 		at++
-		next, _, out, err := Apply(img, Entry{Index: at, Term: 1, Payload: payload(t, m)})
+		next, _, out, err := Apply(img, nil, Entry{Index: at, Term: 1, Payload: payload(t, m)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestMembers(t *testing.T) {
 func TestChainCheckpoint(t *testing.T) {
 	img := apply(t, New(), 1, FeatureLevel{Name: "f", Level: 1})
 	c := ChainCheckpoint{Index: 1, Hash: img.Chain()}
-	next, delta, out, err := Apply(img, Entry{Index: 2, Term: 1, Payload: payload(t, c)})
+	next, delta, out, err := Apply(img, nil, Entry{Index: 2, Term: 1, Payload: payload(t, c)})
 	if err != nil || !delta.Empty() || next.Chain() == img.Chain() {
 		t.Error(err, delta)
 	}

@@ -46,6 +46,13 @@ func all() []Record {
 		ProducerIDsGranted{Broker: 1, Epoch: 5, Count: 1000},
 		MemberChanged{ID: 2, Directory: DirectoryID{7}, Controller: Endpoint{Name: "C", Host: "h", Port: 1}, Voter: true, Removed: true},
 		ChainCheckpoint{Index: 77, Hash: [32]byte{1, 2, 3}},
+		ShardAssigned{Shard: 49, Epoch: 1 << 40, Owner: -1},
+		OffsetsCommitted{Shard: 3, ShardEpoch: 9, Group: "g", Offsets: []OffsetCommit{
+			{GroupPartition{TopicID{1}, 2}, 1 << 50, 7, "text", 1_700_000_000_000, -1}, {Offset: -1, LeaderEpoch: -1, Expires: 9},
+		}},
+		OffsetsRemoved{Shard: 3, ShardEpoch: 9, Group: "g", Partitions: []GroupPartition{{TopicID{1}, 2}, {TopicID{2}, 0}}},
+		GroupChanged{Shard: 3, ShardEpoch: 9, Group: "g", Entries: []GroupEntry{{"k", []byte{1, 2}}, {"empty", []byte{}}, {"gone", nil}}},
+		GroupRemoved{Shard: 3, ShardEpoch: 9, Group: "g"},
 		Unknown{Number: 999, Body: []byte{1, 2, 3}},
 	}
 }
@@ -137,7 +144,7 @@ func FuzzDecodeCommand(f *testing.F) {
 		if d := gocmp.Diff(c, again); d != "" {
 			t.Fatal(d)
 		}
-		if _, _, _, err := Apply(New(), Entry{Index: 1, Term: 1, Payload: b}); err != nil {
+		if _, _, _, err := Apply(New(), NewTables(), Entry{Index: 1, Term: 1, Payload: b}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -146,7 +153,7 @@ func FuzzDecodeCommand(f *testing.F) {
 func FuzzReadSnapshot(f *testing.F) {
 	var b bytes.Buffer
 	img, _ := history(f, 1, 30)
-	if err := img.WriteSnapshot(&b); err != nil {
+	if err := img.WriteSnapshot(&b, nil); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
@@ -154,7 +161,7 @@ func FuzzReadSnapshot(f *testing.F) {
 		if len(b) > 13 {
 			binary.BigEndian.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli))
 		}
-		img, err := ReadSnapshot(bytes.NewReader(b))
+		img, _, err := ReadSnapshot(bytes.NewReader(b))
 		if err == nil {
 			img.PartitionCount()
 		}
@@ -226,7 +233,7 @@ func history(t testing.TB, seed uint64, n int) (*Image, []step) {
 			c.Groups = append(c.Groups, Group{Records: []Record{random(r, img), random(r, img)}})
 		}
 		e := Entry{Index: uint64(i + 1), Term: 1, Payload: AppendCommand(nil, c)}
-		next, delta, _, err := Apply(img, e)
+		next, delta, _, err := Apply(img, nil, e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +246,7 @@ func history(t testing.TB, seed uint64, n int) (*Image, []step) {
 func snapshotBytes(t testing.TB, img *Image) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := img.WriteSnapshot(&b); err != nil {
+	if err := img.WriteSnapshot(&b, nil); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -270,14 +277,14 @@ func TestRandomHistory(t *testing.T) {
 	prev, before := New(), snapshotBytes(t, New())
 	for _, s := range steps {
 		b := snapshotBytes(t, s.img)
-		back, err := ReadSnapshot(bytes.NewReader(b))
+		back, _, err := ReadSnapshot(bytes.NewReader(b))
 		if err != nil {
 			t.Fatalf("seed %d, entry %d: %v", seed, s.entry.Index, err)
 		}
 		if !bytes.Equal(snapshotBytes(t, back), b) {
 			t.Fatalf("seed %d, entry %d: a snapshot read back is another", seed, s.entry.Index)
 		}
-		again, _, _, err := Apply(prev, s.entry)
+		again, _, _, err := Apply(prev, nil, s.entry)
 		if err != nil || !bytes.Equal(snapshotBytes(t, again), b) {
 			t.Fatalf("seed %d, entry %d: applied twice gives two images", seed, s.entry.Index)
 		}
@@ -309,7 +316,7 @@ func TestChain(t *testing.T) {
 	p, other := payload(t, FeatureLevel{Name: "f", Level: 1}), payload(t, FeatureLevel{Name: "f", Level: 2})
 	seen := map[[32]byte]string{}
 	for _, e := range []Entry{{1, 1, p}, {2, 1, p}, {1, 2, p}, {1, 1, other}} {
-		img, _, _, err := Apply(New(), e)
+		img, _, _, err := Apply(New(), nil, e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -327,12 +334,12 @@ func TestSession(t *testing.T) {
 		t.Helper()
 		index++
 		b := AppendCommand(nil, &Command{Session: s, Groups: []Group{{Records: records}, {Term: 9, Records: records}}})
-		next, _, out, err := Apply(img, Entry{Index: index, Term: 1, Payload: b})
+		next, _, out, err := Apply(img, nil, Entry{Index: index, Term: 1, Payload: b})
 		if err != nil {
 			t.Fatal(err)
 		}
 		// What a lane remembers survives a snapshot.
-		if img, err = ReadSnapshot(bytes.NewReader(snapshotBytes(t, next))); err != nil {
+		if img, _, err = ReadSnapshot(bytes.NewReader(snapshotBytes(t, next))); err != nil {
 			t.Fatal(err)
 		}
 		return out
@@ -373,7 +380,7 @@ func TestSession(t *testing.T) {
 
 // TestUnknownKind: a record of a newer version is ignored with an alarm, those around it are applied.
 func TestUnknownKind(t *testing.T) {
-	img, _, out, err := Apply(New(), Entry{1, 1, payload(t, FeatureLevel{Name: "a", Level: 1}, Unknown{Number: 4711}, FeatureLevel{Name: "b", Level: 2})})
+	img, _, out, err := Apply(New(), nil, Entry{1, 1, payload(t, FeatureLevel{Name: "a", Level: 1}, Unknown{Number: 4711}, FeatureLevel{Name: "b", Level: 2})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +414,7 @@ func TestRegistrationRaisesEpochs(t *testing.T) {
 func apply(t testing.TB, img *Image, index uint64, records ...Record) *Image {
 	t.Helper()
 	b := AppendCommand(nil, &Command{Session: Session{Epoch: NoEpoch}, Groups: []Group{{Records: records}}})
-	next, _, _, err := Apply(img, Entry{Index: index, Term: 1, Payload: b})
+	next, _, _, err := Apply(img, nil, Entry{Index: index, Term: 1, Payload: b})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,7 +427,7 @@ func TestSharing(t *testing.T) {
 	b := AppendCommand(nil, &Command{Session: Session{Epoch: NoEpoch}, Groups: []Group{{Records: []Record{
 		PartitionChanged{TopicID: largeID(500), Partition: 3, NewLeaderEpoch: true},
 	}}}})
-	next, delta, _, err := Apply(img, Entry{Index: 2, Term: 1, Payload: b})
+	next, delta, _, err := Apply(img, nil, Entry{Index: 2, Term: 1, Payload: b})
 	if err != nil || len(delta.Topics) != 1 || !slices.Equal(delta.Topics[0].Partitions(), []int32{3}) {
 		t.Fatalf("%+v %v", delta, err)
 	}
@@ -464,14 +471,14 @@ func TestSnapshotDamage(t *testing.T) {
 	for i := range b {
 		c := slices.Clone(b)
 		c[i] ^= 4
-		if got, err := ReadSnapshot(bytes.NewReader(c)); got != nil || !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
+		if got, _, err := ReadSnapshot(bytes.NewReader(c)); got != nil || !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerVersion) {
 			t.Fatalf("byte %d: %v", i, err)
 		}
-		if got, err := ReadSnapshot(bytes.NewReader(b[:i])); got != nil || !errors.Is(err, ErrCorrupt) {
+		if got, _, err := ReadSnapshot(bytes.NewReader(b[:i])); got != nil || !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("cut at %d: %v", i, err)
 		}
 	}
-	if _, err := ReadSnapshot(bytes.NewReader(append(b, 0))); !errors.Is(err, ErrCorrupt) {
+	if _, _, err := ReadSnapshot(bytes.NewReader(append(b, 0))); !errors.Is(err, ErrCorrupt) {
 		t.Error(err)
 	}
 }

@@ -18,6 +18,11 @@ const (
 	KindProducerIDsGranted Kind = 11
 	KindMemberChanged      Kind = 12
 	KindChainCheckpoint    Kind = 13
+	KindShardAssigned      Kind = 14
+	KindOffsetsCommitted   Kind = 15
+	KindOffsetsRemoved     Kind = 16
+	KindGroupChanged       Kind = 17
+	KindGroupRemoved       Kind = 18
 )
 
 // Record is one fact. Records are values: what they hold must not change once they are proposed.
@@ -174,6 +179,8 @@ func (k Kind) String() string {
 		KindTopicDeleted: "topic deleted", KindPartitionsAdded: "partitions added", KindPartitionChanged: "partition changed",
 		KindConfigChanged: "config changed", KindProducerIDsGranted: "producer ids granted",
 		KindMemberChanged: "member changed", KindChainCheckpoint: "chain checkpoint",
+		KindShardAssigned: "shard assigned", KindOffsetsCommitted: "offsets committed", KindOffsetsRemoved: "offsets removed",
+		KindGroupChanged: "group changed", KindGroupRemoved: "group removed",
 	}
 	if n, ok := names[k]; ok {
 		return n

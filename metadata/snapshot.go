@@ -14,8 +14,8 @@ import (
 
 const (
 	snapshotMagic = "KLIMAGE\n"
-	// snapshotVersion 2 has members and unclean epochs; an image without them is written as version 1.
-	snapshotVersion = 2
+	// snapshotVersion 3 has shards and groups, 2 members and unclean epochs; what has none of a version's is written as the one before.
+	snapshotVersion = 3
 	// maxFrame bounds one frame: a topic of 100,000 partitions with three replicas is about 10 MB.
 	maxFrame = 64 << 20
 )
@@ -30,10 +30,12 @@ const (
 	frameLane    = 6
 	frameMember  = 7
 	frameUnclean = 8
+	frameShard   = 9
+	frameGroup   = 10
 	frameEnd     = 0
 )
 
-// WriteSnapshot writes the image. The same image gives the same bytes.
+// WriteSnapshot writes the image and the groups; nil is none. The same image and groups give the same bytes.
 //
 //	┌────────────┬─────────┬────────┬────────┬─────┬───────┬───────────────┐
 //	│ "KLIMAGE\n"│ version │ frame  │ frame  │ …   │ end   │ CRC-32C       │
@@ -42,16 +44,13 @@ const (
 //	                                                         over all before
 //	frame:  ┌──────┬──────────────────┬───────┐   head: index term chain cluster-id voters producer-id ignored
 //	        │ kind │ length (varint)  │ bytes │   then features, brokers, topics, settings, lanes, members, unclean
-//	        └──────┴──────────────────┴───────┘   epochs (topic, partition, epoch), each in order
-func (m *Image) WriteSnapshot(to io.Writer) error {
+//	        └──────┴──────────────────┴───────┘   epochs (topic, partition, epoch), shards, groups, each in order
+//	group:  name, offsets, entries; one that takes more than a MiB goes on in further frames of that name
+func (m *Image) WriteSnapshot(to io.Writer, groups *Frozen) error {
 	w := &frameWriter{w: bufio.NewWriterSize(to, 64<<10), crc: crc32.New(castagnoli)}
 	w.put([]byte(snapshotMagic))
-	version := byte(1)
 	unclean := m.uncleanEpochs()
-	if m.members.len() > 0 || len(unclean) > 0 {
-		version = snapshotVersion
-	}
-	w.put([]byte{version})
+	w.put([]byte{m.snapshotVersion(groups, len(unclean))})
 	w.frame(frameHead, m.appendHead(nil))
 	var b []byte
 	for name, level := range m.features.all() {
@@ -81,6 +80,7 @@ func (m *Image) WriteSnapshot(to io.Writer) error {
 		b = appendInt(appendInt(append(b[:0], u.topic[:]...), int64(u.partition)), int64(u.epoch))
 		w.frame(frameUnclean, b)
 	}
+	w.groups(m, groups)
 	w.frame(frameEnd, nil)
 	w.put(w.crc.Sum(nil))
 	if w.err != nil {
@@ -180,39 +180,40 @@ func appendLane(w []byte, key laneKey, l *laneState) []byte {
 
 // ReadSnapshot reads what WriteSnapshot wrote, up to its last byte. Errors wrap ErrCorrupt or ErrNewerVersion, or are those of
 // from. Nothing is believed before the CRC at the end has been checked.
-func ReadSnapshot(from io.Reader) (*Image, error) {
+func ReadSnapshot(from io.Reader) (*Image, *Tables, error) {
 	r := &frameReader{r: bufio.NewReaderSize(from, 64<<10), crc: crc32.New(castagnoli)}
 	head, err := r.read(len(snapshotMagic) + 1)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if string(head[:len(snapshotMagic)]) != snapshotMagic {
-		return nil, fmt.Errorf("%w: no snapshot of an image begins with %q", ErrCorrupt, head)
+		return nil, nil, fmt.Errorf("%w: no snapshot of an image begins with %q", ErrCorrupt, head)
 	}
 	if v := head[len(snapshotMagic)]; v > snapshotVersion {
-		return nil, fmt.Errorf("%w: snapshot version %d, this program knows %d", ErrNewerVersion, v, snapshotVersion)
+		return nil, nil, fmt.Errorf("%w: snapshot version %d, this program knows %d", ErrNewerVersion, v, snapshotVersion)
 	}
-	m := New()
+	m, t := New(), NewTables()
 	for last := byte(0); ; {
 		kind, body, err := r.frame()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if kind == frameEnd {
 			break
 		}
 		if kind < last || (last == 0) != (kind == frameHead) {
-			return nil, fmt.Errorf("%w: frame %d after frame %d", ErrCorrupt, kind, last)
+			return nil, nil, fmt.Errorf("%w: frame %d after frame %d", ErrCorrupt, kind, last)
 		}
 		last = kind
-		if err := m.readFrame(kind, body); err != nil {
-			return nil, fmt.Errorf("snapshot frame %d: %w", kind, err)
+		if err := m.readFrame(t, kind, body); err != nil {
+			return nil, nil, fmt.Errorf("snapshot frame %d: %w", kind, err)
 		}
 	}
 	if err := r.checkEnd(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return m, nil
+	m.changed = m.index
+	return m, t, nil
 }
 
 type frameReader struct {
@@ -286,7 +287,7 @@ func (r *frameReader) checkEnd() error {
 	return nil
 }
 
-func (m *Image) readFrame(kind byte, body []byte) error {
+func (m *Image) readFrame(t *Tables, kind byte, body []byte) error {
 	r := &reader{b: body}
 	switch kind {
 	case frameHead:
@@ -330,6 +331,10 @@ func (m *Image) readFrame(kind byte, body []byte) error {
 			return fmt.Errorf("%w: unclean epoch of a partition that is not there", ErrCorrupt)
 		}
 		p.UncleanEpoch = u.epoch
+	case frameShard:
+		m.readShard(r)
+	case frameGroup:
+		t.readGroup(r)
 	default:
 		return fmt.Errorf("%w: unknown frame", ErrCorrupt)
 	}

@@ -11,7 +11,7 @@ func TestUncleanEpochStays(t *testing.T) {
 	img := New()
 	apply := func(records ...Record) {
 		t.Helper()
-		next, _, out, err := Apply(img, Entry{Index: img.Index() + 1, Term: 1, Payload: payload(t, records...)})
+		next, _, out, err := Apply(img, nil, Entry{Index: img.Index() + 1, Term: 1, Payload: payload(t, records...)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,10 +35,10 @@ func TestUncleanEpochStays(t *testing.T) {
 		t.Fatalf("after a clean election: %+v", p)
 	}
 	var b bytes.Buffer
-	if err := img.WriteSnapshot(&b); err != nil {
+	if err := img.WriteSnapshot(&b, nil); err != nil {
 		t.Fatal(err)
 	}
-	back, err := ReadSnapshot(&b)
+	back, _, err := ReadSnapshot(&b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func TestDirectoriesFollowTheSettings(t *testing.T) {
 			},
 		}}},
 	})
-	img, _, _, err := metadata.Apply(n.quorum.Image(), metadata.Entry{Index: n.quorum.Image().Index() + 1, Term: 1, Payload: payload})
+	img, _, _, err := metadata.Apply(n.quorum.Image(), nil, metadata.Entry{Index: n.quorum.Image().Index() + 1, Term: 1, Payload: payload})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func (c *troupe) try(r metadata.Record) error {
 	payload := metadata.AppendCommand(nil, &metadata.Command{
 		Session: metadata.Session{Epoch: metadata.NoEpoch}, Groups: []metadata.Group{{Records: []metadata.Record{r}}},
 	})
-	img, _, out, err := metadata.Apply(c.img, metadata.Entry{Index: c.img.Index() + 1, Term: 1, Payload: payload})
+	img, _, out, err := metadata.Apply(c.img, nil, metadata.Entry{Index: c.img.Index() + 1, Term: 1, Payload: payload})
 	if err == nil {
 		err = out.Results[0][0].Err()
 	}

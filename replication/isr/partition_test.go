@@ -77,7 +77,7 @@ func (s *stage) apply(r metadata.Record) {
 	payload := metadata.AppendCommand(nil, &metadata.Command{
 		Session: metadata.Session{Epoch: metadata.NoEpoch}, Groups: []metadata.Group{{Records: []metadata.Record{r}}},
 	})
-	img, _, out, err := metadata.Apply(s.img, metadata.Entry{Index: s.img.Index() + 1, Term: 1, Payload: payload})
+	img, _, out, err := metadata.Apply(s.img, nil, metadata.Entry{Index: s.img.Index() + 1, Term: 1, Payload: payload})
 	if err != nil {
 		s.t.Fatalf("%T: %v", r, err)
 	}

@@ -22,9 +22,10 @@ import (
 //
 //	event heap ─► broker: heartbeats, roles, fetches, flushes ─► cores ─► disk, network ─► events
 //	          └─► quorum: who leads, commits at once, applied late ─► controller ─► records
-//	          └─► clients: produce acks=all and acks=1, latest offset, delete records
-//	          └─► operator: reassignments, preferred elections, min.insync.replicas; unclean elections in a third of the seeds
-//	          └─► nemesis: kill, power loss, pause, cut, stall, stop, lost data; for 40 s, then peace
+//	          └─► clients: produce acks=all and acks=1, latest offset, delete records; retention, of each replica for itself
+//	          └─► operator: reassignments, preferred elections, min.insync.replicas, throttles; unclean elections in a third of the seeds,
+//	              topics deleted and made again in a fourth
+//	          └─► nemesis: kill, power loss, pause of one and of all, cut, stall, stop, late images, lost data; for 40 s, then peace
 
 // event is something that happens at a time. Events of one time happen in the order in which they were made.
 type simEvent struct {
@@ -57,7 +58,8 @@ const (
 	simPeace      = 60 * time.Second
 )
 
-var simTopic = metadata.TopicID{1}
+// simName is the name of the one topic; it has another id each time it is made.
+const simName = "events"
 
 // world is one simulated cluster.
 type simWorld struct {
@@ -75,14 +77,20 @@ type simWorld struct {
 	alone  time.Duration
 	vacant time.Duration
 	simHarm
-	peace  bool
-	quiet  bool // nothing is written any more
-	truth  [simPartitions]simTruth
-	trace  []string
-	values int
-	loud   bool
-	err    error
-	stats  simStats
+	peace bool
+	quiet bool // nothing is written any more
+	// topic is the id of the topic in the newest image, zero for none; topics counts the ids.
+	topic   metadata.TopicID
+	topics  int
+	truth   [simPartitions]simTruth
+	mercy   simMercy
+	frozen  time.Duration // until when nobody counts the time of the metadata log
+	byOrder bool          // an unclean election is being asked for
+	trace   []string
+	values  int
+	loud    bool
+	err     error
+	stats   simStats
 }
 
 // simHarm is what the nemesis has done to network and disks.
@@ -92,11 +100,14 @@ type simHarm struct {
 	slow  time.Duration           // more delay of the network
 	lull  time.Duration           // until when nothing else is done
 	stall [simNodes]time.Duration // more delay of a disk
+	late  [simNodes]time.Duration // more delay until an image is applied
+	// throttled says that replicas outside of the in-sync set get nothing from a leader, held that they ask for nothing.
+	throttled, held [simNodes]bool
 }
 
 // simStats says what a run has reached.
 type simStats struct {
-	acked, refused, elections, faults, truncations, lost, deletes, restarts, reassigned, unclean int
+	acked, refused, elections, faults, truncations, lost, deletes, restarts, reassigned, unclean, retained, topics int
 }
 
 func newSimWorld(seed uint64, loud bool) *simWorld {
@@ -182,6 +193,10 @@ func (w *simWorld) majority(i int) bool {
 // quorumTick is Raft's part: a chief without a majority steps down after its lease, and later another is elected.
 func (w *simWorld) quorumTick() {
 	w.after(100*time.Millisecond, w.quorumTick)
+	if w.now < w.frozen {
+		w.alone = w.now
+		return
+	}
 	if w.chief >= 0 {
 		if c := w.nodes[w.chief]; c.up && !c.paused && c.leads == w.term && w.majority(w.chief) {
 			w.alone = w.now
@@ -222,18 +237,20 @@ func (w *simWorld) commit(img *metadata.Image, term uint64, records []metadata.R
 	payload := metadata.AppendCommand(nil, &metadata.Command{
 		Session: metadata.Session{Epoch: metadata.NoEpoch}, Groups: []metadata.Group{{Records: records}},
 	})
-	next, _, out, err := metadata.Apply(img, metadata.Entry{Index: index, Term: term, Payload: payload})
+	next, _, out, err := metadata.Apply(img, nil, metadata.Entry{Index: index, Term: term, Payload: payload})
 	if err != nil {
 		panic(err)
 	}
 	w.images = append(w.images, next)
-	w.uncleanly(next)
+	w.renewed(next)
+	w.uncleanly(img, next)
 	for _, rec := range records {
+		w.fencing(rec)
 		if c, ok := rec.(metadata.PartitionChanged); ok {
 			part, _ := next.Partition(c.TopicID, c.Partition)
 			w.note("partition %d at index %d: leader %d epoch %d.%d replicas %v in sync %v eligible %v", c.Partition, index, part.Leader,
 				part.LeaderEpoch, part.PartitionEpoch, part.Replicas, part.ISR, part.ELR)
-			w.decided(c.Partition, img, next)
+			w.decided(c.TopicID, c.Partition, img, next)
 		}
 	}
 	return index, out.Results[0]
@@ -281,7 +298,7 @@ func (n *simNode) follow() {
 		return
 	}
 	n.following = true
-	n.later(n.w.between(time.Millisecond, 60*time.Millisecond), func() {
+	n.later(n.w.between(time.Millisecond, 60*time.Millisecond)+n.w.late[n.id], func() {
 		n.following = false
 		chief := n.w.chief
 		if chief < 0 || !n.w.reach(n.id, chief) {
@@ -304,7 +321,7 @@ func (w *simWorld) dump() string {
 func newSimController(n *simNode) *controller.Controller {
 	return controller.New(controller.Options{
 		Proposer: simSeat{n}, Static: config.Default(), Rand: rand.New(rand.NewPCG(n.w.seed, uint64(n.incarnations))),
-		NewID: func() metadata.TopicID { return simTopic },
+		NewID: n.w.newTopicID,
 		Verify: func(context.Context) error {
 			if n.w.chief != n.id || n.w.term != n.leads || !n.w.majority(n.id) {
 				return errNoChief
@@ -322,15 +339,16 @@ func simulate(tb testing.TB, seed uint64, loud bool) (*simWorld, error) {
 	w.after(2*time.Second, w.nemesis)
 	w.after(2*time.Second, w.operator)
 	w.after(2*time.Second, w.deleter)
+	w.after(2*time.Second, w.retainer)
 	if w.mayBeUnclean() {
 		w.after(4*time.Second, w.ambush)
 	}
 	for range 3 {
 		w.after(w.between(0, time.Second), w.producer)
-		w.after(w.between(0, time.Second), w.asker)
 	}
 	w.run(simWar)
 	w.calm()
+	w.after(0, w.createTopic)
 	for at := simWar + time.Second; w.err == nil && at < simWar+simPeace-10*time.Second && !w.whole(); at += time.Second {
 		w.run(at)
 	}

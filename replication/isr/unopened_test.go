@@ -119,7 +119,7 @@ func TestDirectoryOfAnotherTopicWaitsForTheImage(t *testing.T) {
 			metadata.TopicCreated{Name: "late", ID: id, Partitions: []metadata.Partition{{Replicas: []int32{1}, ISR: []int32{1}, Leader: 1}}},
 		}}},
 	})
-	img, _, _, err := metadata.Apply(s.img, metadata.Entry{Index: s.img.Index() + 1, Term: 1, Payload: payload})
+	img, _, _, err := metadata.Apply(s.img, nil, metadata.Entry{Index: s.img.Index() + 1, Term: 1, Payload: payload})
 	if err != nil {
 		t.Fatal(err)
 	}

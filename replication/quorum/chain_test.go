@@ -15,7 +15,7 @@ func (n *clusterNode) plant() {
 	payload := metadata.AppendCommand(nil, &metadata.Command{Session: metadata.Session{Epoch: metadata.NoEpoch}, Groups: []metadata.Group{{Records: []metadata.Record{
 		metadata.ClusterStarted{ClusterID: testCluster, Voters: []metadata.Voter{{ID: n.o.Node, Directory: n.o.Directory}}},
 	}}}})
-	other, _, _, err := metadata.Apply(metadata.New(), metadata.Entry{Index: img.Index(), Term: img.Term(), Payload: payload})
+	other, _, _, err := metadata.Apply(metadata.New(), nil, metadata.Entry{Index: img.Index(), Term: img.Term(), Payload: payload})
 	if err != nil {
 		n.c.t.Fatal(err)
 	}

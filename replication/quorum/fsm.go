@@ -16,6 +16,8 @@ import (
 // fsm applies committed entries to the image. Raft calls it from one goroutine.
 type fsm struct {
 	image atomic.Pointer[metadata.Image]
+	// tables are changed in place, before the image that goes with them is shown.
+	tables *metadata.Tables
 	log   *slog.Logger
 	fail  func(error)
 	// stuck is set after an entry could not be applied: nothing more is.
@@ -41,7 +43,7 @@ type fsm struct {
 var errStuck = errors.New("quorum: an earlier entry could not be applied")
 
 func newFSM(log *slog.Logger, fail func(error)) *fsm {
-	f := &fsm{log: log, fail: fail, moved: make(chan struct{})}
+	f := &fsm{tables: metadata.NewTables(), log: log, fail: fail, moved: make(chan struct{})}
 	f.image.Store(metadata.New())
 	return f
 }
@@ -62,7 +64,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 	if l.Index <= f.image.Load().Index() {
 		return reply{err: errApplied} // Raft was opened again
 	}
-	next, delta, out, err := metadata.Apply(f.image.Load(), metadata.Entry{Index: l.Index, Term: l.Term, Payload: l.Data})
+	next, delta, out, err := metadata.Apply(f.image.Load(), f.tables, metadata.Entry{Index: l.Index, Term: l.Term, Payload: l.Data})
 	if err != nil {
 		f.stuck = err
 		f.fail(fmt.Errorf("quorum: cannot apply: %w", err))
@@ -136,17 +138,17 @@ func (f *fsm) subscribe(s func(metadata.Delta, *metadata.Image)) {
 	f.subscribers = append(f.subscribers, s)
 }
 
-// Snapshot takes the image, which nobody changes.
+// Snapshot takes the image, which nobody changes, and freezes the tables.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
 	if f.stuck != nil {
 		return nil, errStuck
 	}
-	return &frozen{fsm: f, img: f.image.Load(), entries: f.entries.Load(), bytes: f.bytes.Load()}, nil
+	return &frozen{fsm: f, img: f.image.Load(), groups: f.tables.Freeze(), entries: f.entries.Load(), bytes: f.bytes.Load()}, nil
 }
 
-// Restore replaces the image by that of a snapshot.
+// Restore replaces image and tables by those of a snapshot.
 func (f *fsm) Restore(r io.ReadCloser) error {
-	img, err := metadata.ReadSnapshot(r)
+	img, tables, err := metadata.ReadSnapshot(r)
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
@@ -160,20 +162,22 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 		f.fail(err)
 		return errors.Join(err, r.Close())
 	}
+	f.tables.Replace(tables)
 	f.publish(metadata.Diff(f.image.Load(), img), img)
 	return r.Close()
 }
 
-// frozen is an image on its way into a snapshot.
+// frozen are image and tables on their way into a snapshot.
 type frozen struct {
 	fsm            *fsm
 	img            *metadata.Image
+	groups         *metadata.Frozen
 	entries, bytes uint64
 }
 
-// Persist writes the image.
+// Persist writes them.
 func (s *frozen) Persist(sink raft.SnapshotSink) error {
-	if err := s.img.WriteSnapshot(sink); err != nil {
+	if err := s.img.WriteSnapshot(sink, s.groups); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	if err := sink.Close(); err != nil {
@@ -184,5 +188,5 @@ func (s *frozen) Persist(sink raft.SnapshotSink) error {
 	return nil
 }
 
-// Release has nothing to free.
-func (s *frozen) Release() {}
+// Release lets the tables change in place again.
+func (s *frozen) Release() { s.groups.Release() }

@@ -35,12 +35,13 @@ type Inspection struct {
 	store Store
 }
 
-// SnapshotFile is one snapshot. Err says what is wrong with it; Image is nil then.
+// SnapshotFile is one snapshot. Err says what is wrong with it; Image and Tables are nil then.
 type SnapshotFile struct {
 	Name        string
 	Index, Term uint64
 	Size        int64
 	Image       *metadata.Image
+	Tables      *metadata.Tables
 	Err         error
 }
 
@@ -73,7 +74,7 @@ func Inspect(fsys vfs.FS, dir string) (*Inspection, error) {
 		if st, err := fsys.Stat(path.Join(dir, info.name)); err == nil {
 			f.Size = st.Size()
 		}
-		f.Image, f.Err = snaps.load(info)
+		f.Image, f.Tables, f.Err = snaps.load(info)
 		in.Snapshots = append(in.Snapshots, f)
 	}
 	if err := in.open(fsys, path.Join(dir, storeName)); err != nil {

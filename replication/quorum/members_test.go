@@ -283,7 +283,7 @@ func TestNextStep(t *testing.T) {
 	apply := func(rec metadata.Record) {
 		at++
 		payload := metadata.AppendCommand(nil, &metadata.Command{Session: metadata.Session{Epoch: metadata.NoEpoch}, Groups: []metadata.Group{{Records: []metadata.Record{rec}}}})
-		next, _, _, err := metadata.Apply(img, metadata.Entry{Index: at, Term: 1, Payload: payload})
+		next, _, _, err := metadata.Apply(img, nil, metadata.Entry{Index: at, Term: 1, Payload: payload})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -207,6 +207,9 @@ func (q *Quorum) raft() *raft.Raft { return q.live.Load() }
 // Image is the newest image that this node has applied.
 func (q *Quorum) Image() *metadata.Image { return q.fsm.image.Load() }
 
+// Tables are the groups that this node has applied: those of Image, or of an entry after it.
+func (q *Quorum) Tables() *metadata.Tables { return q.fsm.tables }
+
 // Subscribe calls f with all that is there, and then with each change, in the order of the log and after the subscribers
 // that came before; Image shows the new image already. f holds up the state machine, so it must not wait for a proposal.
 func (q *Quorum) Subscribe(f func(metadata.Delta, *metadata.Image)) { q.fsm.subscribe(f) }

@@ -89,7 +89,7 @@ func (s *snapshots) open() (best *snapshotInfo, err error) {
 	s.all = listSnapshots(entries)
 	for len(s.all) > 0 {
 		newest := s.all[0]
-		_, err := s.load(newest)
+		_, _, err := s.load(newest)
 		if err == nil {
 			return &newest, nil
 		}
@@ -174,16 +174,16 @@ func (s *snapshots) oldest() uint64 {
 }
 
 // load reads a snapshot whole.
-func (s *snapshots) load(info snapshotInfo) (*metadata.Image, error) {
+func (s *snapshots) load(info snapshotInfo) (*metadata.Image, *metadata.Tables, error) {
 	_, body, err := openSnapshot(s.fs, s.dir, info)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	img, err := metadata.ReadSnapshot(body)
+	img, tables, err := metadata.ReadSnapshot(body)
 	if err = errors.Join(err, body.Close()); err != nil {
-		return nil, fmt.Errorf("%s: %w", info.name, err)
+		return nil, nil, fmt.Errorf("%s: %w", info.name, err)
 	}
-	return img, nil
+	return img, tables, nil
 }
 
 // List gives Raft the snapshots, the newest first.

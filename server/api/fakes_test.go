@@ -64,7 +64,7 @@ func (w *world) apply(records ...metadata.Record) {
 	defer w.mu.Unlock()
 	w.index++
 	cmd := &metadata.Command{Session: metadata.Session{Epoch: metadata.NoEpoch}, Groups: []metadata.Group{{Records: records}}}
-	img, _, out, err := metadata.Apply(w.image, metadata.Entry{Index: w.index, Term: 1, Payload: metadata.AppendCommand(nil, cmd)})
+	img, _, out, err := metadata.Apply(w.image, nil, metadata.Entry{Index: w.index, Term: 1, Payload: metadata.AppendCommand(nil, cmd)})
 	if err != nil {
 		w.t.Fatal(err)
 	}
