@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,8 @@ type lane struct {
 // proposal is the records of one caller.
 type proposal struct {
 	group []byte
+	// records is their number, commits that of the changes of groups in them.
+	records, commits int
 	state atomic.Int32
 	done  chan struct{}
 	// applied and err are set before done is closed.
@@ -73,7 +76,7 @@ func (q *Quorum) ProposeAt(ctx context.Context, term uint64, records []metadata.
 }
 
 func (q *Quorum) propose(ctx context.Context, id metadata.Lane, g metadata.Group) (Applied, error) {
-	p := &proposal{group: metadata.AppendGroup(nil, &g), done: make(chan struct{})}
+	p := &proposal{group: metadata.AppendGroup(nil, &g), records: len(g.Records), commits: changesIn(g.Records), done: make(chan struct{})}
 	if len(p.group) > MaxEntry-entryHead {
 		return Applied{}, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(p.group), MaxEntry-entryHead)
 	}
@@ -117,7 +120,7 @@ func (l *lane) put(p *proposal) error {
 	switch {
 	case l.closed:
 		return ErrClosed
-	case l.bytes+len(p.group) > maxWaiting:
+	case l.bytes+len(p.group) > maxWaiting && !l.drop(len(p.group)):
 		return errFull
 	}
 	l.waiting = append(l.waiting, p)
@@ -129,19 +132,32 @@ func (l *lane) put(p *proposal) error {
 	return nil
 }
 
+// drop drops the proposals that were given up, and says whether there is room then. The lock is held.
+func (l *lane) drop(size int) bool {
+	l.waiting = slices.DeleteFunc(l.waiting, func(p *proposal) bool {
+		gone := p.state.Load() == givenUp
+		if gone {
+			l.bytes -= len(p.group)
+		}
+		return gone
+	})
+	return l.bytes+size <= maxWaiting
+}
+
 // take takes what fits in one entry, without those that were given up.
 func (l *lane) take() (batch []*proposal, groups [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	size, n := entryHead, 0
+	size, n, count := entryHead, 0, 0
 	for _, p := range l.waiting {
-		if size+len(p.group) > MaxEntry {
+		if size+len(p.group) > MaxEntry || l.id == metadata.LaneOffsets && len(batch) > 0 && (count+p.commits > maxCommits || size+len(p.group) > maxOffsets) {
 			break
 		}
 		n++
 		l.bytes -= len(p.group)
 		if p.state.CompareAndSwap(waiting, taken) {
 			size += len(p.group)
+			count += p.commits
 			batch, groups = append(batch, p), append(groups, p.group)
 		}
 	}
@@ -192,8 +208,13 @@ func (l *lane) send(batch []*proposal, groups [][]byte) {
 	}
 	l.sequence++
 	s := metadata.Session{Broker: l.q.o.Node, Epoch: l.epoch, Lane: l.id, Sequence: l.sequence}
-	out, err := l.commit(metadata.AppendEncoded(nil, s, groups))
+	payload := metadata.AppendEncoded(nil, s, groups)
+	answered := l.early(batch)
+	out, err := l.commit(payload)
 	for i, p := range batch {
+		if answered {
+			break
+		}
 		if err != nil {
 			p.finish(Applied{}, err)
 		} else {
@@ -205,6 +226,9 @@ func (l *lane) send(batch []*proposal, groups [][]byte) {
 // commit commits one entry. When it is not known what became of it, it is proposed again as soon as this node leads again:
 // the session makes it one entry, however often it is in the log.
 func (l *lane) commit(payload []byte) (metadata.Outcome, error) {
+	if l.id == metadata.LaneOffsets {
+		return l.carry(payload)
+	}
 	q := l.q
 	unknown := false
 	for {

@@ -96,6 +96,9 @@ type Options struct {
 	// Internal is where this broker listens for other brokers, Controller where this member listens for other members: what the
 	// others are told. The name of Internal is that of the listener in a broker's registration.
 	Internal, Controller metadata.Endpoint
+	// Remote carries an encoded command of the lane of offsets to the broker that leads, which calls Submit with it; nil where nobody else is.
+	// It is safe to repeat.
+	Remote func(ctx context.Context, leader metadata.BrokerID, payload []byte) (metadata.Outcome, error)
 	// Store replaces the file of the store, for tests.
 	Store Store
 	// Fatal is called when the node must not go on: a store that failed to write, a disk that hangs, a damaged entry. It is
