@@ -3,6 +3,8 @@ package group
 import (
 	"context"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keeplog/keeplog/metadata"
@@ -10,16 +12,18 @@ import (
 
 // Proposer puts records into the metadata log.
 type Proposer interface {
-	// ProposeOffsets returns when the records are committed, or refused. It may be called from many goroutines, and gathers
-	// what they bring. An error other than a refusal means that nobody knows whether they will be.
-	ProposeOffsets(ctx context.Context, records []metadata.Record) (index uint64, err error)
-	// Applied is the index up to which this broker's tables and image are; WaitApplied waits for one.
+	// ProposeOffsets returns when it is known what became of the records: results are in their order, index is where they are.
+	// Proposals take effect in the order of the calls; without records it waits for those before. After an error nobody knows
+	// whether the records are committed. It may be called from many goroutines, and gathers what they bring.
+	ProposeOffsets(ctx context.Context, records []metadata.Record) (index uint64, results []metadata.Result, err error)
+	// Applied is the index up to which this broker's tables are; WaitApplied waits for one.
 	Applied() uint64
 	WaitApplied(ctx context.Context, index uint64) error
 }
 
 // Clock is the time, given from outside.
 type Clock interface {
+	// Now never goes back.
 	Now() time.Time
 	// After calls f on a goroutine of its own after d, unless stop was called before.
 	After(d time.Duration, f func()) (stop func())
@@ -27,94 +31,224 @@ type Clock interface {
 
 // Options are what a Coordinator is made of.
 type Options struct {
-	Node  metadata.BrokerID
-	Log   Proposer
-	Clock Clock
-	// Settings are those of a group now; called for each request, so it must be cheap.
+	Node   metadata.BrokerID
+	Log    Proposer
+	Tables *metadata.Tables
+	Clock  Clock
+	// Settings are those of a group now. It is called for each request, so it must be cheap.
 	Settings func(group string) *Settings
+	// Leased gives the sending time of the last heartbeat that the controller acknowledged, by Clock, and whether its lease
+	// still runs. A node alone gives the time and true.
+	Leased func() (sent time.Time, held bool)
+	// NewID makes a random UUID in Kafka's text form.
+	NewID func() string
+	// ExpiryInterval is the time between two looks for offsets to expire (offsets.retention.check.interval.ms).
+	// CommitTimeout is how long an answer waits for its commit (offsets.commit.timeout.ms). Both as they are now.
+	ExpiryInterval, CommitTimeout func() time.Duration
 	// Limits bound what waits.
 	Limits Limits
-	// Leased gives the sending time of the last acknowledged heartbeat, and whether its lease still runs.
-	Leased func() (sent time.Time, held bool)
-	NewID  func() string
 	Logger *slog.Logger
 }
 
 // Limits bound the memory of a coordinator. Zero fields mean the defaults.
 type Limits struct {
-	// Groups is the number of groups of this broker; Pending the bytes that wait to be committed, all groups together.
-	Groups, Pending int
+	// Members is the bytes that members of all groups may take (256 MiB): beyond it nobody joins.
+	Members int64
+	// Pending is the bytes that wait to be committed, all groups together (64 MiB): beyond it nothing is taken in.
+	Pending int64
 }
 
 // Coordinator serves the groups of this broker's shards. Its methods may be called from any goroutine and do not wait; done
 // is called exactly once, from any goroutine, perhaps before the method returns.
-type Coordinator struct{ o Options }
+type Coordinator struct {
+	o      Options
+	img    atomic.Pointer[metadata.Image]
+	shards [metadata.Shards]shard
+	timers timers
+	// members and pending are the bytes that Limits bound.
+	members, pending atomic.Int64
+	ctx              context.Context
+	cancel           context.CancelFunc
+	running          sync.WaitGroup
+}
 
-// New makes a coordinator that owns no shard yet.
-func New(o Options) *Coordinator { return &Coordinator{o: o} }
+// New makes a coordinator that owns no shard yet: see Changed.
+func New(o Options) *Coordinator {
+	if o.Limits.Members == 0 {
+		o.Limits.Members = 256 << 20
+	}
+	if o.Limits.Pending == 0 {
+		o.Limits.Pending = 64 << 20
+	}
+	c := &Coordinator{o: o}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.timers.clock = o.Clock
+	c.img.Store(metadata.New())
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.c, s.number = c, int32(i)
+		s.expiry.ring = s.expire
+	}
+	return c
+}
 
-// Changed tells the coordinator of a new image: shards that come are loaded, those that go are dropped.
-func (c *Coordinator) Changed(delta *metadata.Delta, img *metadata.Image) {}
+// Close answers everybody who waits with ErrNotCoordinator and stops. Changed must not be called any more.
+func (c *Coordinator) Close() {
+	c.cancel()
+	for i := range c.shards {
+		t := c.shards[i].begin()
+		t.drop(ErrNotCoordinator)
+		t.end()
+	}
+	c.timers.close()
+	c.running.Wait()
+}
 
-// Close answers everybody who waits with ErrNotCoordinator and stops.
-func (c *Coordinator) Close() {}
+// Changed tells the coordinator of a new image whose entry is in the tables: shards that come are loaded, on a goroutine, and
+// those that go are dropped. Calls must be in the order of the images.
+func (c *Coordinator) Changed(delta *metadata.Delta, img *metadata.Image) {
+	c.img.Store(img)
+	for i := range c.shards {
+		c.shards[i].follow(img.Shard(int32(i)))
+	}
+	topics := len(delta.Topics) > 0 || len(delta.Brokers) > 0
+	all := false
+	var settings map[string]bool
+	for _, change := range delta.Configs {
+		switch change.Resource.Kind {
+		case metadata.ResourceGroup:
+			if settings == nil {
+				settings = map[string]bool{}
+			}
+			settings[change.Resource.Name] = true
+		case metadata.ResourceBroker:
+			all = true
+		}
+	}
+	if topics || all || settings != nil {
+		for i := range c.shards {
+			c.shards[i].nudge(topics, func(group string) bool { return all || settings[group] })
+		}
+	}
+}
 
-// JoinGroup is answered when the group's next generation is there, which may take minutes. The returned function says that the
-// client has gone.
+// waiter is who gets an answer: a response, or an error in its place.
+type waiter func(response any, err error)
+
+// waits makes a waiter of a request's done.
+func waits[T any](done func(*T), refusal func(error) *T) waiter {
+	return func(response any, err error) {
+		if err != nil {
+			done(refusal(err))
+			return
+		}
+		done(response.(*T))
+	}
+}
+
+// step brings a request to the core of its group.
+func (c *Coordinator) step(name string, request any, w waiter) Ticket {
+	t, g, err := c.open(name)
+	if err != nil {
+		w(nil, err)
+		return 0
+	}
+	defer t.end()
+	if c.pending.Load() > c.o.Limits.Pending {
+		t.fail(w, ErrNotAvailable)
+		return 0
+	}
+	return t.step(g, request, w)
+}
+
+// JoinGroup is answered when the group's next generation is there, which may take minutes. The function that it returns says
+// that the client has gone.
 func (c *Coordinator) JoinGroup(r *JoinGroupRequest, done func(*JoinGroupResponse)) (gone func()) {
-	done(&JoinGroupResponse{Err: ErrNotCoordinator})
-	return func() {}
+	w := waits(done, func(err error) *JoinGroupResponse { return refuseJoin(r.MemberID, err) })
+	if c.members.Load() > c.o.Limits.Members {
+		w(nil, ErrNotAvailable)
+		return func() {}
+	}
+	ticket := c.step(r.Group, r, w)
+	return func() {
+		if ticket != 0 {
+			c.gone(r.Group, ticket)
+		}
+	}
+}
+
+// gone tells the group that nobody reads a ticket's answer.
+func (c *Coordinator) gone(group string, ticket Ticket) {
+	if t, g, err := c.open(group); err == nil {
+		if _, waits := g.waiting[ticket]; waits {
+			t.step(g, Gone{ticket}, nil)
+		} else {
+			t.settle(g)
+		}
+		t.end()
+	}
 }
 
 // SyncGroup is answered when the leader has brought the assignment.
 func (c *Coordinator) SyncGroup(r *SyncGroupRequest, done func(*SyncGroupResponse)) {
-	done(&SyncGroupResponse{Err: ErrNotCoordinator})
+	c.step(r.Group, r, waits(done, func(err error) *SyncGroupResponse { return &SyncGroupResponse{Err: err} }))
 }
 
-// Heartbeat extends a member's session.
+// Heartbeat extends a member's session. While the group is being loaded nobody can be missed, so everybody is welcome.
 func (c *Coordinator) Heartbeat(r *HeartbeatRequest, done func(*HeartbeatResponse)) {
-	done(&HeartbeatResponse{Err: ErrNotCoordinator})
+	c.step(r.Group, r, waits(done, func(err error) *HeartbeatResponse {
+		if err == ErrLoading { //nolint:errorlint // it is ours, and never wrapped
+			err = nil
+		}
+		return &HeartbeatResponse{Err: err}
+	}))
 }
 
 // LeaveGroup takes members out.
 func (c *Coordinator) LeaveGroup(r *LeaveGroupRequest, done func(*LeaveGroupResponse)) {
-	done(&LeaveGroupResponse{Err: ErrNotCoordinator})
+	c.step(r.Group, r, waits(done, func(err error) *LeaveGroupResponse { return &LeaveGroupResponse{Err: err} }))
 }
 
 // ConsumerHeartbeat joins, keeps or leaves a consumer group.
 func (c *Coordinator) ConsumerHeartbeat(r *ConsumerHeartbeatRequest, done func(*ConsumerHeartbeatResponse)) {
-	done(&ConsumerHeartbeatResponse{Err: ErrNotCoordinator})
+	w := waits(done, func(err error) *ConsumerHeartbeatResponse {
+		return &ConsumerHeartbeatResponse{Err: err, MemberID: r.MemberID, MemberEpoch: r.MemberEpoch}
+	})
+	if r.MemberEpoch == 0 && c.members.Load() > c.o.Limits.Members {
+		w(nil, ErrNotAvailable)
+		return
+	}
+	c.step(r.Group, r, w)
 }
 
-// CommitOffsets is answered when the offsets are committed.
-func (c *Coordinator) CommitOffsets(r *CommitOffsetsRequest, done func(*CommitOffsetsResponse)) {
-	done(&CommitOffsetsResponse{Err: ErrNotCoordinator})
-}
-
-// FetchOffsets reads committed offsets of one group.
-func (c *Coordinator) FetchOffsets(r *FetchOffsetsRequest, done func(*FetchOffsetsResponse)) {
-	done(&FetchOffsetsResponse{Err: ErrNotCoordinator})
-}
-
-// DeleteOffsets forgets committed offsets.
-func (c *Coordinator) DeleteOffsets(r *DeleteOffsetsRequest, done func(*DeleteOffsetsResponse)) {
-	done(&DeleteOffsetsResponse{Err: ErrNotCoordinator})
-}
-
-// DeleteGroup removes a group that has no members, with its offsets.
-func (c *Coordinator) DeleteGroup(group string, done func(error)) { done(ErrNotCoordinator) }
-
-// DescribeGroup describes a classic group.
+// DescribeGroup describes a classic group. What is not committed yet is not shown before it is.
 func (c *Coordinator) DescribeGroup(group string, done func(*GroupDescription)) {
-	done(&GroupDescription{Group: group, Err: ErrNotCoordinator})
+	t, g, err := c.open(group)
+	if err != nil {
+		done(&GroupDescription{Group: group, Err: err})
+		return
+	}
+	defer t.end()
+	d := g.core.DescribeClassic()
+	if !g.known() && g.core.Disposable() {
+		d = &GroupDescription{Group: group, State: "Dead", Err: ErrGroupNotFound, Message: "Group " + group + " not found."}
+	}
+	t.answer(g, waits(done, func(err error) *GroupDescription { return &GroupDescription{Group: group, Err: err} }), d)
 }
 
 // DescribeConsumerGroup describes a consumer group.
 func (c *Coordinator) DescribeConsumerGroup(group string, done func(*ConsumerGroupDescription)) {
-	done(&ConsumerGroupDescription{Group: group, Err: ErrNotCoordinator})
-}
-
-// ListGroups lists the groups of this broker, ErrLoading among them while a shard is not loaded.
-func (c *Coordinator) ListGroups(f Filter) *ListGroupsResponse {
-	return &ListGroupsResponse{}
+	t, g, err := c.open(group)
+	if err != nil {
+		done(&ConsumerGroupDescription{Group: group, Err: err})
+		return
+	}
+	defer t.end()
+	d := g.core.DescribeConsumer(t.env(g))
+	if !g.known() && g.core.Disposable() {
+		d = &ConsumerGroupDescription{Group: group, Err: ErrGroupNotFound, Message: "Group " + group + " not found."}
+	}
+	t.answer(g, waits(done, func(err error) *ConsumerGroupDescription {
+		return &ConsumerGroupDescription{Group: group, Err: err}
+	}), d)
 }

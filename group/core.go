@@ -49,6 +49,8 @@ type Env struct {
 	Topics Topics
 	// Settings are those of this group.
 	Settings *Settings
+	// Known says that something is stored of the group, offsets among it. Where not, the core was made for this step.
+	Known bool
 	// NewID makes a member id, a random UUID in Kafka's text form of 22 characters.
 	NewID func() string
 }
@@ -75,18 +77,20 @@ type Reply struct {
 type Core interface {
 	// Type is the protocol that the group speaks.
 	Type() Type
-	// Step takes an event in. Every ticket that comes in goes out in a reply exactly once, at once or later. A *ConsumerHeartbeatRequest at a classic core and a *JoinGroupRequest at a
+	// Step takes an event in. Every ticket that comes in goes out in a reply exactly once, at once or later,
+	// unless the core is dropped: then the coordinator answers. A *ConsumerHeartbeatRequest at a classic core and a *JoinGroupRequest at a
 	// consumer core convert or refuse.
 	Step(ev Event, env Env) Effects
 	// Deadline is when the core wants to be woken; zero for never. It is exact or early, and may change with each Step
 	// and CheckCommit. The coordinator reads it after every call.
 	Deadline() time.Time
-	// Fail answers every ticket that still waits with an error, because the shard goes away. The core is not used after.
-	Fail(err error) []Reply
-	// Vacant says that nobody is a member or on the way to be one.
+	// Vacant says that nobody is a member: the group can be deleted.
 	Vacant() bool
-	// Disposable says that the core is no different from one that was never there: nothing stored, vacant.
+	// Disposable says that the core is no different from one that was never there: nothing stored, no members, no ids that
+	// wait for theirs.
 	Disposable() bool
+	// Size is about how many bytes of memory the members take; it need not be exact.
+	Size() int
 	// CheckCommit judges the member of an offset commit and extends its session. An error of the verdict holds for all
 	// partitions.
 	CheckCommit(r *CommitOffsetsRequest, env Env) Verdict
