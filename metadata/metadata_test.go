@@ -157,6 +157,9 @@ func FuzzReadSnapshot(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
+	withGroups := newLife(f, 1)
+	withGroups.steps(60)
+	f.Add(withGroups.snapshot())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 13 {
 			binary.BigEndian.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli))
@@ -182,7 +185,11 @@ func random(r *rand.Rand, img *Image) Record {
 		}
 		return p
 	}
-	switch r.IntN(12) {
+	switch r.IntN(14) {
+	case 12, 13:
+		s := ShardAssigned{Shard: int32(r.IntN(4)), Owner: broker - int32(r.IntN(2))}
+		s.Epoch = img.Shard(s.Shard).Epoch - int64(r.IntN(6)/5)
+		return s
 	case 10, 11:
 		return MemberChanged{ID: broker, Directory: DirectoryID{byte(r.IntN(2)) + 1}, Voter: r.IntN(2) == 0, Removed: r.IntN(3) == 0}
 	case 0:
@@ -265,6 +272,7 @@ func describe(d Delta) string {
 	for _, c := range d.Configs {
 		fmt.Fprintln(&b, c.Resource, c.Before, c.After)
 	}
+	fmt.Fprintln(&b, d.Shards)
 	return b.String()
 }
 

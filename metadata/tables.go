@@ -60,6 +60,14 @@ func (t *Tables) Has(group string) bool {
 	return s.groups[group] != nil
 }
 
+// Count is the number of groups of a shard.
+func (t *Tables) Count(shard int32) int {
+	s := &t.shards[shard]
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.groups)
+}
+
 // Groups lists the groups of a shard by name. The slice is the caller's.
 func (t *Tables) Groups(shard int32) []string {
 	s := &t.shards[shard]
