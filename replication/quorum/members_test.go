@@ -86,6 +86,12 @@ func TestJoinAndLeave(t *testing.T) {
 			n.start()
 			n.refusedWith(ErrRemoved)
 			n.stop()
+			// Without the words to join it is told at once too.
+			alone := n.o
+			alone.Voters, alone.Join, alone.Listener, alone.Store, alone.ClusterID = nil, nil, nil, n.store.Crash(), testCluster
+			if _, err := Open(alone); !errors.Is(err, ErrRemoved) {
+				t.Error("alone: ", err)
+			}
 			delete(c.nodes, id)
 			c.ready()
 		}

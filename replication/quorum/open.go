@@ -199,7 +199,7 @@ func (q *Quorum) config() *raft.Config {
 	c.SnapshotThreshold, c.SnapshotInterval = math.MaxUint64, 24*time.Hour
 	c.TrailingLogs = maxTrailing
 	c.NotifyCh = q.notify
-	c.Logger = newRaftLogger(q.o.Logger)
+	c.Logger = newMemberLogger(q.o.Logger, &q.unheard)
 	c.NoLegacyTelemetry = true
 	return c
 }
@@ -264,13 +264,12 @@ func (q *Quorum) checkMember() error {
 	servers := q.servers()
 	if len(servers) > 0 && !q.named {
 		own := slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == serverID(q.o.Node) })
-		switch {
-		case !own:
+		if !own {
 			return fmt.Errorf("%w: %s in %s is that of node %s, not of node %d", ErrForeign, storeName, q.o.Dir, servers[0].ID, q.o.Node)
-		case len(servers) > 1 && q.peers == nil:
-			return fmt.Errorf("%w: the metadata log in %s has %d members\ntry: name them in controller.quorum.voters, or remove them first",
-				ErrAlone, q.o.Dir, len(servers))
 		}
+	}
+	if err := q.checkAlone(servers); err != nil {
+		return err
 	}
 	return q.checkImage(q.Image())
 }

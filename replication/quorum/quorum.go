@@ -186,6 +186,7 @@ type news struct {
 	changedMu sync.Mutex
 	changed   chan struct{}
 	observed  chan raft.Observation
+	unheard   unheard
 }
 
 // refusing is why this node can be no member.

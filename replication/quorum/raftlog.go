@@ -5,19 +5,73 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 )
 
 // raftLogger writes Raft's own log lines to the server's log. What is news to Raft is detail to the server: its levels go down
 // by one, errors apart.
 type raftLogger struct {
 	hclog.Logger
-	to *slog.Logger
+	to      *slog.Logger
+	unheard *unheard // nil: every line of a member that does not answer is written
 }
 
-func newRaftLogger(to *slog.Logger) hclog.Logger {
-	return raftLogger{hclog.NewNullLogger(), to.With("part", "raft")}
+func newRaftLogger(to *slog.Logger) hclog.Logger { return newMemberLogger(to, nil) }
+
+// newMemberLogger is a logger that tells once of members that do not answer.
+func newMemberLogger(to *slog.Logger, of *unheard) hclog.Logger {
+	return raftLogger{hclog.NewNullLogger(), to.With("part", "raft"), of}
+}
+
+// unheard are the members that answer no heartbeat. A leader that has one tries twice a second: its log tells when that begins and when it is over.
+type unheard struct {
+	mu   sync.Mutex
+	down map[raft.ServerID]bool
+}
+
+// begins says whether the member answered until now.
+func (u *unheard) begins(member raft.ServerID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.down[member] {
+		return false
+	}
+	if u.down == nil {
+		u.down = make(map[raft.ServerID]bool)
+	}
+	u.down[member] = true
+	return true
+}
+
+// over says whether the member did not answer until now.
+func (u *unheard) over(member raft.ServerID) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	was := u.down[member]
+	delete(u.down, member)
+	return was
+}
+
+// forget begins anew: another member leads.
+func (u *unheard) forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	clear(u.down)
+}
+
+// observes takes what Raft tells of heartbeats and leaders.
+func (u *unheard) observes(data any, log *slog.Logger) {
+	switch o := data.(type) {
+	case raft.ResumedHeartbeatObservation:
+		if u.over(o.PeerID) {
+			log.Info("a member of the metadata log answers again", "member", o.PeerID)
+		}
+	case raft.LeaderObservation:
+		u.forget()
+	}
 }
 
 func (l raftLogger) put(level slog.Level, msg string, args []any) {
@@ -67,15 +121,39 @@ func first(msg string, args []any) bool {
 	return false
 }
 
-// Error writes a line.
-func (l raftLogger) Error(msg string, args ...any) { l.put(slog.LevelError, msg, args) }
+// Error writes a line. That a member answers no heartbeat is told once.
+func (l raftLogger) Error(msg string, args ...any) {
+	level := slog.LevelError
+	if member, ok := unanswered(msg, args); ok && l.unheard != nil {
+		if level = slog.LevelDebug; l.unheard.begins(member) {
+			l.put(slog.LevelWarn, "a member of the metadata log does not answer", append([]any{"member", member}, args...))
+		}
+	}
+	l.put(level, msg, args)
+}
+
+// unanswered finds the member that a line says answered no heartbeat.
+func unanswered(msg string, args []any) (raft.ServerID, bool) {
+	if !strings.HasPrefix(msg, "failed to heartbeat to") {
+		return "", false
+	}
+	for i := 0; i+1 < len(args); i += 2 {
+		if address, ok := args[i+1].(raft.ServerAddress); ok && args[i] == "peer" {
+			who, err := parseAddress(address)
+			return serverID(who.id), err == nil
+		}
+	}
+	return "", false
+}
 
 // With adds to every line.
-func (l raftLogger) With(args ...any) hclog.Logger { return raftLogger{l.Logger, l.to.With(args...)} }
+func (l raftLogger) With(args ...any) hclog.Logger {
+	return raftLogger{l.Logger, l.to.With(args...), l.unheard}
+}
 
 // Named adds the name of a part.
 func (l raftLogger) Named(name string) hclog.Logger {
-	return raftLogger{l.Logger, l.to.With("of", name)}
+	return raftLogger{l.Logger, l.to.With("of", name), l.unheard}
 }
 
 // ResetNamed is Named.

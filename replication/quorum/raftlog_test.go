@@ -2,13 +2,16 @@ package quorum
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/vfs"
 )
 
@@ -42,4 +45,47 @@ func TestStartOfANodeAloneIsQuiet(t *testing.T) {
 			t.Error(out.String())
 		}
 	})
+}
+
+// A member that is down is told of when that begins and when it is over, however often it is tried; under the next leader again.
+func TestAMemberThatIsDownIsToldOnce(t *testing.T) {
+	var out bytes.Buffer
+	var u unheard
+	to := slog.New(slog.NewTextHandler(&out, nil))
+	l := newMemberLogger(to, &u)
+	fails := func(node metadata.BrokerID) {
+		l.Error("failed to heartbeat to", "peer", identity{node, metadata.DirectoryID{1}}.address(), "backoff time", time.Second, "error", io.EOF)
+	}
+	lines := func() string {
+		defer out.Reset()
+		return out.String()
+	}
+	fails(2)
+	if got := lines(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "member=2") || !strings.Contains(got, "error=EOF") {
+		t.Errorf("the first failure: %q", got)
+	}
+	fails(2)
+	fails(2)
+	if got := lines(); got != "" {
+		t.Errorf("the next: %q", got)
+	}
+	fails(3)
+	if got := lines(); !strings.Contains(got, "member=3") {
+		t.Errorf("another member: %q", got)
+	}
+	for _, want := range []string{"member=2", ""} {
+		u.observes(raft.ResumedHeartbeatObservation{PeerID: "2"}, to)
+		if got := lines(); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("it answers: %q, want %q", got, want)
+		}
+	}
+	u.observes(raft.LeaderObservation{}, to)
+	fails(3)
+	if got := lines(); !strings.Contains(got, "member=3") {
+		t.Errorf("under the next leader: %q", got)
+	}
+	l.Error("failed to take snapshot", "error", io.EOF)
+	if got := lines(); !strings.Contains(got, "level=ERROR") {
+		t.Errorf("another error: %q", got)
+	}
 }

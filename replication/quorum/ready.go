@@ -82,9 +82,11 @@ func (q *Quorum) watchLeader() {
 	}
 }
 
-// observer lets changes of the leader through.
+// observer lets changes of the leader through, and notes which members answer.
 func (q *Quorum) observer() *raft.Observer {
+	log := q.o.Logger.With("part", "raft")
 	return raft.NewObserver(q.observed, false, func(o *raft.Observation) bool {
+		q.unheard.observes(o.Data, log)
 		_, leader := o.Data.(raft.LeaderObservation)
 		return leader
 	})
