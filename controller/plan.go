@@ -23,6 +23,8 @@ type planner struct {
 	// heard says whether brokers have applied an image in which the partition has this leader epoch, or are fenced; nil where
 	// nobody reports.
 	heard func(ref PartitionRef, epoch int32, ids []metadata.BrokerID) bool
+	// handed says that nobody has a shard of groups any more that has no owner; nil where nobody reports.
+	handed func(shard int32) bool
 	// assume is what suppose was told; rules are those of the topics looked at so far.
 	assume map[metadata.BrokerID]bool
 	rules  map[metadata.TopicID]*config.Topic
@@ -51,11 +53,13 @@ func (p *planner) brokerLayers(id metadata.BrokerID) config.Layers {
 	return l
 }
 
-// members are the bootstrap voters and all brokers that registered and were not removed.
+// members are the bootstrap voters and all brokers that registered, without those that were removed.
 func (p *planner) members() map[metadata.BrokerID]bool {
 	all := map[metadata.BrokerID]bool{}
 	for _, v := range p.img.Voters() {
-		all[v.ID] = true
+		if m, ok := p.img.Member(v.ID); ok && !m.Removed {
+			all[v.ID] = true
+		}
 	}
 	for _, b := range p.img.Brokers() {
 		all[b.ID] = true
