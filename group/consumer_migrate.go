@@ -1,0 +1,215 @@
+package group
+
+import (
+	"slices"
+	"time"
+)
+
+// The values of group.consumer.migration.policy.
+const (
+	migrationDisabled      = "disabled"
+	migrationUpgrade       = "upgrade"
+	migrationDowngrade     = "downgrade"
+	migrationBidirectional = "bidirectional"
+)
+
+// joinConsumer answers a consumer heartbeat that meets a classic core, which may be one that was just made because the
+// group does not exist. A group without members, and one whose members are consumers, become a consumer group.
+func joinConsumer(old *classic, r *ConsumerHeartbeatRequest, env Env) Effects {
+	if err := checkConsumerHeartbeat(r, env.Settings); err != nil {
+		return refusedHeartbeat(env, err)
+	}
+	c := newConsumer(old.id)
+	switch {
+	case r.MemberEpoch != joining && old.Disposable():
+		return refusedHeartbeat(env, refuse(ErrGroupNotFound, "Group %s not found.", old.id))
+	case r.MemberEpoch != joining:
+		return refusedHeartbeat(env, refuse(ErrGroupNotFound, "Group %s is not a consumer group.", old.id))
+	case old.state == classicEmpty:
+	default:
+		if err := upgrade(old, c, env); err != nil {
+			return refusedHeartbeat(env, err)
+		}
+	}
+	effects := c.Step(r, env)
+	if refused(effects) {
+		return Effects{Replies: effects.Replies}
+	}
+	effects.Entries = Replacing(old.Stored(), c.stored())
+	effects.Replies = append(old.Fail(ErrRebalanceInProgress), effects.Replies...)
+	effects.Become = c
+	return effects
+}
+
+// refused says whether a step did nothing but refuse a heartbeat.
+func refused(e Effects) bool {
+	for _, reply := range e.Replies {
+		if r, ok := reply.Response.(*ConsumerHeartbeatResponse); ok && r.Err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// upgrade makes a consumer group of a classic one. Its members go on as they are: their generation is their epoch, their
+// assignment both what they hold and the target.
+func upgrade(old *classic, c *consumer, env Env) *refusal {
+	policy := env.Settings.Consumer.Migration
+	if policy != migrationBidirectional && policy != migrationUpgrade || !old.consumers() || len(old.members) > env.Settings.Consumer.MaxSize {
+		return refuse(ErrGroupNotFound, "Group %s is not a consumer group.", old.id)
+	}
+	c.epoch, c.assignmentEpoch = old.generation, old.generation
+	for _, from := range old.members {
+		m, err := upgraded(from, old, env.Topics)
+		if err != nil {
+			return refuse(ErrGroupNotFound, "Cannot upgrade the classic group %s to consumer group because the embedded consumer protocol is malformed.", old.id)
+		}
+		c.withoutHeld(m)
+		c.put(m)
+		c.setTarget(m.id, m.assigned.partitions())
+		c.extend(m, env)
+	}
+	// The hash is that of the topics as the assignment found them, as far as anybody knows.
+	c.hash = hashTopics(c.topicNames(), env.Topics)
+	return nil
+}
+
+// upgraded is a classic member as a member of a consumer group.
+func upgraded(from *member, old *classic, topics Topics) (*consumerMember, error) {
+	protocol := old.protocol
+	if protocol == nil && len(from.protocols) > 0 {
+		protocol = &from.protocols[0].Name
+	}
+	subscribed, err := parseSubscription(from.metadata(protocol))
+	if err != nil {
+		return nil, err
+	}
+	assigned, err := parseAssignment(from.assignment)
+	if err != nil {
+		return nil, err
+	}
+	m := newConsumerMember(from.id)
+	m.instance, m.rack, m.clientID, m.clientHost = text(from.instance), subscribed.rack, from.clientID, from.clientHost
+	m.rebalanceTimeoutMs = int32(from.rebalance.Milliseconds())
+	m.topics = sortedTopics(subscribed.topics)
+	m.epoch, m.previous = old.generation, old.generation
+	m.classic = &classicSide{sessionTimeoutMs: int32(from.session.Milliseconds()), protocols: from.protocols}
+	m.assigned = make(grants)
+	for _, t := range assigned {
+		id, partitions, ok := topics.Topic(t.topic)
+		if !ok {
+			continue
+		}
+		for _, p := range sortedPartitions(t.partitions) {
+			if _, has := m.assigned.find(id, p); !has && p >= 0 && int(p) < partitions {
+				m.assigned.add(id, grant{p, old.generation})
+			}
+		}
+	}
+	return m, nil
+}
+
+func sortedPartitions(list []int32) []int32 {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// withoutHeld takes from a member what another one holds: assignments that clients made may give a partition twice.
+func (c *consumer) withoutHeld(m *consumerMember) {
+	for id, list := range m.assigned {
+		free := slices.DeleteFunc(slices.Clone(list), func(g grant) bool {
+			_, held := c.holders[place{id, g.partition}]
+			return held
+		})
+		m.assigned[id] = free
+		if len(free) == 0 {
+			delete(m.assigned, id)
+		}
+	}
+}
+
+// classicJoiner is a static member that joins by the classic protocol.
+type classicJoiner struct {
+	id string
+	r  *JoinGroupRequest
+}
+
+// downgrade makes a classic group of the members that stay, all of which speak the classic protocol. What they are to have
+// becomes their assignment. Where members have left, all are to join again; where a static member comes back, nothing else
+// changes.
+func (c *consumer) downgrade(out []*consumerMember, in *classicJoiner, env Env) Effects {
+	k := newClassic(c.id)
+	k.stored = c.stored()
+	kind := consumerProtocol
+	k.protocolType, k.generation = &kind, c.epoch
+	for _, id := range c.memberIDs() {
+		from := c.members[id]
+		to := in.member(from)
+		if !slices.Contains(out, from) {
+			to = downgraded(from)
+		}
+		if to == nil {
+			continue
+		}
+		target := appendAssignment(nil, subscriptionVersion(to), named(c.target[id], env.Topics))
+		to.assignment = target
+		k.members = append(k.members, to)
+		k.byID[to.id] = to
+		if to.instance != nil {
+			k.static[*to.instance] = to
+		}
+		k.size += to.memory()
+		k.extend(to, env.Now)
+	}
+	k.leader = k.members[0].id
+	chosen := k.choose()
+	k.protocol = &chosen
+	k.enter(classicStable, env.Now)
+	k.learnTopics()
+	f := &effects{c: k, env: env}
+	k.store(f)
+	if in == nil {
+		k.prepare(f)
+	} else {
+		m := k.byID[in.id]
+		f.reply(env.Ticket, &JoinGroupResponse{Generation: k.generation, ProtocolType: k.protocolType, Protocol: k.protocol, MemberID: m.id})
+	}
+	f.Become = k
+	return f.Effects
+}
+
+// member is the joiner in the place of the static member that it replaces; nil without one.
+func (in *classicJoiner) member(from *consumerMember) *member {
+	if in == nil || in.r.InstanceID == nil || *in.r.InstanceID != from.instance {
+		return nil
+	}
+	return &member{
+		id: in.id, instance: in.r.InstanceID, clientID: in.r.ClientID, clientHost: in.r.ClientHost,
+		session: in.r.SessionTimeout, rebalance: max(in.r.RebalanceTimeout, 0), protocols: in.r.Protocols,
+	}
+}
+
+func downgraded(from *consumerMember) *member {
+	m := &member{
+		id: from.id, clientID: from.clientID, clientHost: from.clientHost,
+		session: milliseconds(from.classic.sessionTimeoutMs), rebalance: max(milliseconds(from.rebalanceTimeoutMs), time.Duration(0)),
+		protocols: from.classic.protocols,
+	}
+	if from.instance != "" {
+		m.instance = &from.instance
+	}
+	return m
+}
+
+// subscriptionVersion is the layout of the consumer protocol that a member speaks.
+func subscriptionVersion(m *member) int16 {
+	if len(m.protocols) == 0 {
+		return 0
+	}
+	s, err := parseSubscription(m.protocols[0].Metadata)
+	if err != nil {
+		return 0
+	}
+	return s.version
+}
