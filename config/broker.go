@@ -202,6 +202,7 @@ func (b *Broker) finish(l *loader) {
 		l.warn(Problem{Where: b.Get("message.max.bytes").Origin, Key: "message.max.bytes", What: fmt.Sprintf("message.max.bytes (%d) is above socket.request.max.bytes (%d), which bounds every request", n, b.Int64("socket.request.max.bytes"))})
 	}
 	b.checkDurability(l)
+	b.checkGroups(l)
 }
 
 func (b *Broker) checkDurability(l *loader) {

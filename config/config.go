@@ -198,7 +198,7 @@ func buildRegistry() *index {
 		r.byName[s] = map[string]*Key{}
 	}
 	tables := [][]Key{
-		serverKeys(), clusterKeys(), logKeys(), ownKeys(), topicKeys(), groupKeys(), clientMetricsKeys(), inertKeys(),
+		serverKeys(), clusterKeys(), logKeys(), coordinatorKeys(), ownKeys(), topicKeys(), groupKeys(), clientMetricsKeys(), inertKeys(),
 	}
 	for _, t := range tables {
 		for i := range t {

@@ -9,37 +9,39 @@ import (
 
 const (
 	noShare   = "share groups are not served"
-	noGroups  = "consumer groups are not served yet"
 	noStreams = "streams groups are not served"
 )
 
 // groupKeys are the settings of one group.
 func groupKeys() []Key {
 	t := []Key{
-		{Name: "consumer.assignment.interval.ms", Type: Int, Default: "1000", Synonym: "group.consumer.assignment.interval.ms", Valid: between(0, 15000), Reason: noGroups, Doc: "Least time between two target assignments."},
-		{Name: "consumer.heartbeat.interval.ms", Type: Int, Default: "5000", Synonym: "group.consumer.heartbeat.interval.ms", Valid: between(5000, 15000), Reason: noGroups, Doc: "Heartbeat interval given to members."},
-		{Name: "consumer.session.timeout.ms", Type: Int, Default: "45000", Synonym: "group.consumer.session.timeout.ms", Valid: between(45000, 60000), Reason: noGroups, Doc: "Silence after which a member is out."},
+		{Name: "consumer.assignment.interval.ms", Type: Int, Default: "1000", Synonym: "group.consumer.assignment.interval.ms", Valid: atLeast(0), Doc: "Least time between two target assignments."},
+		{Name: "consumer.heartbeat.interval.ms", Type: Int, Default: "5000", Synonym: "group.consumer.heartbeat.interval.ms", Valid: atLeast(1), Doc: "Heartbeat interval given to members."},
+		{Name: "consumer.session.timeout.ms", Type: Int, Default: "45000", Synonym: "group.consumer.session.timeout.ms", Valid: atLeast(1), Doc: "Silence after which a member is out."},
 		{Name: "errors.deadletterqueue.copy.record.enable", Type: Boolean, Default: "false", Reason: noShare, Doc: "Whether a dead letter carries the record itself."},
 		{Name: "errors.deadletterqueue.topic.name", Type: String, Reason: noShare, Doc: "Topic for records that could not be delivered."},
-		{Name: "share.assignment.interval.ms", Type: Int, Default: "1000", Synonym: "group.share.assignment.interval.ms", Valid: between(0, 15000), Reason: noShare, Doc: "Least time between two target assignments."},
+		{Name: "share.assignment.interval.ms", Type: Int, Default: "1000", Synonym: "group.share.assignment.interval.ms", Valid: atLeast(0), Reason: noShare, Doc: "Least time between two target assignments."},
 		{Name: "share.auto.offset.reset", Type: String, Default: "latest", Valid: checked("latest, earliest or by_duration:PnDTnHnMnS", checkOffsetReset), Reason: noShare, Doc: "Where a share group starts to read."},
-		{Name: "share.delivery.count.limit", Type: Int, Default: "5", Synonym: "group.share.delivery.count.limit", Valid: between(2, 10), Reason: noShare, Doc: "Deliveries of a record before it is given up."},
-		{Name: "share.heartbeat.interval.ms", Type: Int, Default: "5000", Synonym: "group.share.heartbeat.interval.ms", Valid: between(5000, 15000), Reason: noShare, Doc: "Heartbeat interval given to members."},
+		{Name: "share.delivery.count.limit", Type: Int, Default: "5", Synonym: "group.share.delivery.count.limit", Valid: atLeast(1), Reason: noShare, Doc: "Deliveries of a record before it is given up."},
+		{Name: "share.heartbeat.interval.ms", Type: Int, Default: "5000", Synonym: "group.share.heartbeat.interval.ms", Valid: atLeast(1), Reason: noShare, Doc: "Heartbeat interval given to members."},
 		{Name: "share.isolation.level", Type: String, Default: "read_uncommitted", Valid: oneOf("read_committed", "read_uncommitted"), Reason: noShare, Doc: "Whether a share group reads records of open transactions."},
-		{Name: "share.partition.max.record.locks", Type: Int, Default: "2000", Synonym: "group.share.partition.max.record.locks", Valid: between(100, 4000), Reason: noShare, Doc: "Records of a partition under delivery at once."},
-		{Name: "share.record.lock.duration.ms", Type: Int, Default: "30000", Synonym: "group.share.record.lock.duration.ms", Valid: between(15000, 60000), Reason: noShare, Doc: "Time a consumer has for a record."},
+		{Name: "share.partition.max.record.locks", Type: Int, Default: "2000", Synonym: "group.share.partition.max.record.locks", Valid: atLeast(1), Reason: noShare, Doc: "Records of a partition under delivery at once."},
+		{Name: "share.record.lock.duration.ms", Type: Int, Default: "30000", Synonym: "group.share.record.lock.duration.ms", Valid: atLeast(1), Reason: noShare, Doc: "Time a consumer has for a record."},
 		{Name: "share.renew.acknowledge.enable", Type: Boolean, Default: "true", Reason: noShare, Doc: "Whether a consumer may prolong its hold on a record."},
-		{Name: "share.session.timeout.ms", Type: Int, Default: "45000", Synonym: "group.share.session.timeout.ms", Valid: between(45000, 60000), Reason: noShare, Doc: "Silence after which a member is out."},
-		{Name: "streams.assignment.interval.ms", Type: Int, Default: "1000", Synonym: "group.streams.assignment.interval.ms", Valid: between(0, 15000), Reason: noStreams, Doc: "Least time between two target assignments."},
+		{Name: "share.session.timeout.ms", Type: Int, Default: "45000", Synonym: "group.share.session.timeout.ms", Valid: atLeast(1), Reason: noShare, Doc: "Silence after which a member is out."},
+		{Name: "streams.assignment.interval.ms", Type: Int, Default: "1000", Synonym: "group.streams.assignment.interval.ms", Valid: atLeast(0), Reason: noStreams, Doc: "Least time between two target assignments."},
 		{Name: "streams.assignor.name", Type: String, Default: "sticky", Synonym: "group.streams.assignors", Valid: oneOf("sticky"), Reason: noStreams, Doc: "Assignor of the group."},
-		{Name: "streams.heartbeat.interval.ms", Type: Int, Default: "5000", Synonym: "group.streams.heartbeat.interval.ms", Valid: between(5000, 15000), Reason: noStreams, Doc: "Heartbeat interval given to members."},
+		{Name: "streams.heartbeat.interval.ms", Type: Int, Default: "5000", Synonym: "group.streams.heartbeat.interval.ms", Valid: atLeast(1), Reason: noStreams, Doc: "Heartbeat interval given to members."},
 		{Name: "streams.initial.rebalance.delay.ms", Type: Int, Default: "3000", Synonym: "group.streams.initial.rebalance.delay.ms", Valid: atLeast(0), Reason: noStreams, Doc: "Wait for more members before the first assignment."},
-		{Name: "streams.num.standby.replicas", Type: Int, Default: "0", Synonym: "group.streams.num.standby.replicas", Valid: between(0, 2), Reason: noStreams, Doc: "Standby copies of a task's state."},
+		{Name: "streams.num.standby.replicas", Type: Int, Default: "0", Synonym: "group.streams.num.standby.replicas", Valid: atLeast(0), Reason: noStreams, Doc: "Standby copies of a task's state."},
 		{Name: "streams.rack.aware.assignment.tags", Type: List, Synonym: "group.streams.rack.aware.assignment.tags", Reason: noStreams, Doc: "Client tags that spread standby copies."},
-		{Name: "streams.session.timeout.ms", Type: Int, Default: "45000", Synonym: "group.streams.session.timeout.ms", Valid: between(45000, 60000), Reason: noStreams, Doc: "Silence after which a member is out."},
+		{Name: "streams.session.timeout.ms", Type: Int, Default: "45000", Synonym: "group.streams.session.timeout.ms", Valid: atLeast(1), Reason: noStreams, Doc: "Silence after which a member is out."},
 	}
 	for i := range t {
-		t[i].Scope, t[i].Live, t[i].Status = ScopeGroup, true, NoEffect
+		t[i].Scope, t[i].Live = ScopeGroup, true
+		if t[i].Reason != "" {
+			t[i].Status = NoEffect
+		}
 	}
 	return t
 }

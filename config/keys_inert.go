@@ -47,12 +47,13 @@ func inertKeys() []Key {
 // inertReasons are the reasons of the table: why a key has no effect, or is refused.
 func inertReasons() map[string]string {
 	return map[string]string{
+		"buffer":     "what waits for the metadata log is bounded by the size of one entry",
 		"authorizer": "access control lists are not enforced yet, and an open server where a closed one is expected would be unsafe",
 		"compaction": NoCompaction,
 		"cordon":     "a data directory that should take no new partitions would still get them",
 		"fetchers":   "one fetcher for each broker that is followed keeps two fetches in flight",
-		"group":      noGroups,
 		"jvm":        "there is no Java process",
+		"linger":     "commits gather while the entry before them is in flight, there is no timer",
 		"liveness":   "heartbeats and sessions between nodes have fixed times that fit one another",
 		"metalog":    "the metadata log is a Raft log trimmed by its own snapshots",
 		"metrics":    "metrics are read over HTTP, and no reporter is loaded",

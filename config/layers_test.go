@@ -24,7 +24,10 @@ func TestKafkaValues(t *testing.T) {
 		"topic min.cleanable.dirty.ratio NaN": "not a number, and no ratio",
 	}
 	validate := map[string]func(key, value string) (string, error){
-		"topic": ValidateTopic, "group": ValidateGroup, "client-metrics": ValidateClientMetrics,
+		"topic": ValidateTopic, "client-metrics": ValidateClientMetrics,
+		"group": func(key, value string) (string, error) {
+			return "", Layers{Static: Default()}.ValidateGroupSet(map[string]string{key: value})
+		},
 	}
 	n := 0
 	for sc := bufio.NewScanner(f); sc.Scan(); {

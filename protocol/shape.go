@@ -62,15 +62,22 @@ func (f field) indirect() field      { f.pointer = true; return f }
 // serves says how many bytes answering takes for an element of an array.
 func (f field) serves(n int) field { f.serving = n; return f }
 
-// Served returns the APIs of a broker without transactions and consumer groups.
+// Served returns the APIs of a broker without transactions.
 func Served() []API {
 	return []API{
 		{Key: KeyProduce, Name: "Produce", Min: 3, Max: 13, Flexible: 9, AdvertisedMin: 0, body: produce()},
 		{Key: KeyFetch, Name: "Fetch", Min: 4, Max: 18, Flexible: 12, AdvertisedMin: 4, body: fetch()},
 		{Key: KeyListOffsets, Name: "ListOffsets", Min: 1, Max: 11, Flexible: 6, AdvertisedMin: 1, body: listOffsets()},
 		{Key: KeyMetadata, Name: "Metadata", Min: 0, Max: 13, Flexible: 9, body: metadata()},
+		{Key: KeyOffsetCommit, Name: "OffsetCommit", Min: 2, Max: 10, Flexible: 8, AdvertisedMin: 2, body: offsetCommit()},
+		{Key: KeyOffsetFetch, Name: "OffsetFetch", Min: 1, Max: 10, Flexible: 6, AdvertisedMin: 1, body: offsetFetch()},
 		{Key: KeyFindCoordinator, Name: "FindCoordinator", Min: 0, Max: 6, Flexible: 3, body: findCoordinator()},
 		{Key: KeyJoinGroup, Name: "JoinGroup", Min: 0, Max: 9, Flexible: 6, body: joinGroup()},
+		{Key: KeyHeartbeat, Name: "Heartbeat", Min: 0, Max: 4, Flexible: 4, body: []field{str(), i32(), str(), optStr().from(3)}},
+		{Key: KeyLeaveGroup, Name: "LeaveGroup", Min: 0, Max: 5, Flexible: 4, body: leaveGroup()},
+		{Key: KeySyncGroup, Name: "SyncGroup", Min: 0, Max: 5, Flexible: 4, body: syncGroup()},
+		{Key: KeyDescribeGroups, Name: "DescribeGroups", Min: 0, Max: 6, Flexible: 5, body: []field{list[string](str()).serves(400), bit().from(3)}},
+		{Key: KeyListGroups, Name: "ListGroups", Min: 0, Max: 5, Flexible: 3, body: []field{list[string](str()).from(4), list[string](str()).from(5)}},
 		{Key: KeyApiVersions, Name: "ApiVersions", Min: 0, Max: 5, Flexible: 3, body: apiVersions()},
 		{Key: KeyCreateTopics, Name: "CreateTopics", Min: 2, Max: 7, Flexible: 5, AdvertisedMin: 2, body: createTopics()},
 		{Key: KeyDeleteTopics, Name: "DeleteTopics", Min: 1, Max: 6, Flexible: 4, AdvertisedMin: 1, body: deleteTopics()},
@@ -82,15 +89,19 @@ func Served() []API {
 		{Key: KeyAlterReplicaLogDirs, Name: "AlterReplicaLogDirs", Min: 1, Max: 2, Flexible: 2, AdvertisedMin: 1, body: alterReplicaLogDirs()},
 		{Key: KeyDescribeLogDirs, Name: "DescribeLogDirs", Min: 1, Max: 5, Flexible: 2, AdvertisedMin: 1, body: describeLogDirs()},
 		{Key: KeyCreatePartitions, Name: "CreatePartitions", Min: 0, Max: 3, Flexible: 2, body: createPartitions()},
+		{Key: KeyDeleteGroups, Name: "DeleteGroups", Min: 0, Max: 3, Flexible: 2, body: []field{list[string](str()).serves(600)}},
 		{Key: KeyElectLeaders, Name: "ElectLeaders", Min: 0, Max: 2, Flexible: 2, body: electLeaders()},
 		{Key: KeyIncrementalAlterConfigs, Name: "IncrementalAlterConfigs", Min: 0, Max: 1, Flexible: 1, body: incrementalAlterConfigs()},
 		{Key: KeyAlterReassignments, Name: "AlterPartitionReassignments", Min: 0, Max: 1, Flexible: 0, body: alterReassignments()},
 		{Key: KeyListReassignments, Name: "ListPartitionReassignments", Min: 0, Max: 0, Flexible: 0, body: listReassignments()},
+		{Key: KeyOffsetDelete, Name: "OffsetDelete", Min: 0, Max: 0, Flexible: never, body: offsetDelete()},
 		{Key: KeyDescribeQuorum, Name: "DescribeQuorum", Min: 0, Max: 2, Flexible: 0, body: describeQuorum()},
 		{Key: KeyUpdateFeatures, Name: "UpdateFeatures", Min: 0, Max: 2, Flexible: 0, body: updateFeatures()},
 		{Key: KeyDescribeCluster, Name: "DescribeCluster", Min: 0, Max: 2, Flexible: 0, body: []field{bit(), i8().from(1), bit().from(2)}},
 		{Key: KeyDescribeProducers, Name: "DescribeProducers", Min: 0, Max: 0, Flexible: 0, body: describeProducers()},
 		{Key: KeyUnregisterBroker, Name: "UnregisterBroker", Min: 0, Max: 0, Flexible: 0, body: []field{i32()}},
+		{Key: KeyConsumerGroupHeartbeat, Name: "ConsumerGroupHeartbeat", Min: 0, Max: 1, Flexible: 0, body: consumerGroupHeartbeat()},
+		{Key: KeyConsumerGroupDescribe, Name: "ConsumerGroupDescribe", Min: 0, Max: 1, Flexible: 0, body: []field{list[string](str()).serves(500), bit()}},
 		{Key: KeyListConfigResources, Name: "ListConfigResources", Min: 0, Max: 1, Flexible: 0, body: []field{list[int8](i8()).from(1)}},
 		{Key: KeyDescribeTopicPartitions, Name: "DescribeTopicPartitions", Min: 0, Max: 0, Flexible: 0, body: describeTopicPartitions()},
 		{Key: KeyAddRaftVoter, Name: "AddRaftVoter", Min: 0, Max: 1, Flexible: 0, body: addRaftVoter()},
@@ -142,17 +153,6 @@ func metadata() []field {
 	return []field{
 		each[kmsg.MetadataRequestTopic](uuid().from(10), str().orNull(10).indirect()).orNull(1).serves(400),
 		bit().from(4), bit().from(8).until(10), bit().from(8),
-	}
-}
-
-func findCoordinator() []field {
-	return []field{str().until(3), i8().from(1), list[string](str()).from(4).serves(300)}
-}
-
-func joinGroup() []field {
-	return []field{
-		str(), i32(), i32().from(1), str(), optStr().from(5), str(),
-		each[kmsg.JoinGroupRequestProtocol](str(), blobs()), optStr().from(8),
 	}
 }
 

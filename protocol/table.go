@@ -13,8 +13,15 @@ const (
 	KeyFetch                   int16 = 1
 	KeyListOffsets             int16 = 2
 	KeyMetadata                int16 = 3
+	KeyOffsetCommit            int16 = 8
+	KeyOffsetFetch             int16 = 9
 	KeyFindCoordinator         int16 = 10
 	KeyJoinGroup               int16 = 11
+	KeyHeartbeat               int16 = 12
+	KeyLeaveGroup              int16 = 13
+	KeySyncGroup               int16 = 14
+	KeyDescribeGroups          int16 = 15
+	KeyListGroups              int16 = 16
 	KeyApiVersions             int16 = 18
 	KeyCreateTopics            int16 = 19
 	KeyDeleteTopics            int16 = 20
@@ -26,10 +33,12 @@ const (
 	KeyAlterReplicaLogDirs     int16 = 34
 	KeyDescribeLogDirs         int16 = 35
 	KeyCreatePartitions        int16 = 37
+	KeyDeleteGroups            int16 = 42
 	KeyElectLeaders            int16 = 43
 	KeyIncrementalAlterConfigs int16 = 44
 	KeyAlterReassignments      int16 = 45
 	KeyListReassignments       int16 = 46
+	KeyOffsetDelete            int16 = 47
 	KeyDescribeQuorum          int16 = 55
 	KeyAlterPartition          int16 = 56
 	KeyUpdateFeatures          int16 = 57
@@ -40,6 +49,8 @@ const (
 	KeyBrokerHeartbeat         int16 = 63
 	KeyUnregisterBroker        int16 = 64
 	KeyAllocateProducerIDs     int16 = 67
+	KeyConsumerGroupHeartbeat  int16 = 68
+	KeyConsumerGroupDescribe   int16 = 69
 	KeyListConfigResources     int16 = 74
 	KeyDescribeTopicPartitions int16 = 75
 	KeyAddRaftVoter            int16 = 80
@@ -163,12 +174,38 @@ func (t *Table) Check(key, version int16, body []byte) (*API, int64, error) {
 
 // fillAbsent sets what kmsg leaves wrong in old versions.
 func fillAbsent(req kmsg.Request) {
-	if r, ok := req.(*kmsg.MetadataRequest); ok {
+	switch r := req.(type) {
+	case *kmsg.MetadataRequest:
 		if r.Version < 4 {
 			r.AllowAutoTopicCreation = true
 		}
 		if r.Version == 0 && len(r.Topics) == 0 {
 			r.Topics = nil // version 0 cannot say null: empty means all
+		}
+	case *kmsg.OffsetCommitRequest:
+		if r.Version > 4 {
+			r.RetentionTimeMillis = -1 // by the server's rule
+		}
+		for i := range r.Topics {
+			for j := range r.Topics[i].Partitions {
+				if r.Version < 6 {
+					r.Topics[i].Partitions[j].LeaderEpoch = -1
+				}
+			}
+		}
+	case *kmsg.OffsetFetchRequest:
+		for i := range r.Groups {
+			if r.Version < 9 {
+				r.Groups[i].MemberEpoch = -1
+			}
+		}
+	case *kmsg.JoinGroupRequest:
+		if r.Version == 0 {
+			r.RebalanceTimeoutMillis = r.SessionTimeoutMillis
+		}
+	case *kmsg.LeaveGroupRequest:
+		if r.Version < 3 {
+			r.Members = []kmsg.LeaveGroupRequestMember{{MemberID: r.MemberID}}
 		}
 	}
 }

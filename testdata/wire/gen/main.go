@@ -66,7 +66,7 @@ func run(address string) error {
 	}
 	defer conn.Close()
 	s := &session{conn: conn, table: protocol.NewTable(protocol.Served())}
-	if err := s.prepare(); err != nil {
+	if err := errors.Join(s.prepare(), s.joinGroup()); err != nil {
 		return err
 	}
 	if err := s.recordAll(); err != nil {
@@ -87,6 +87,9 @@ type session struct {
 	table *protocol.Table
 	next  int32
 	topic [16]byte // id of the topic golden
+	// member is the one of the group members, and generation the group's.
+	member     string
+	generation int32
 }
 
 // exchange sends a request and returns both frames, with their sizes.

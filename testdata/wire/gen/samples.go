@@ -29,6 +29,9 @@ func (s *session) sample(key, version int16) kmsg.Request {
 	if req := s.adminSample(key, version); req != nil {
 		return req
 	}
+	if req := s.groupSample(key, version); req != nil {
+		return req
+	}
 	return s.clusterSample(key, version)
 }
 
@@ -85,13 +88,6 @@ func (s *session) adminSample(key, version int16) kmsg.Request {
 	case protocol.KeyMetadata:
 		r := kmsg.NewPtrMetadataRequest()
 		r.Topics = []kmsg.MetadataRequestTopic{{Topic: &golden}}
-		return r
-	case protocol.KeyFindCoordinator:
-		return &kmsg.FindCoordinatorRequest{CoordinatorKey: "golden", CoordinatorKeys: []string{"golden", "other"}}
-	case protocol.KeyJoinGroup:
-		r := kmsg.NewPtrJoinGroupRequest()
-		r.Group, r.SessionTimeoutMillis, r.RebalanceTimeoutMillis, r.ProtocolType = "", 10000, 10000, "consumer"
-		r.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: []byte{0, 1}}}
 		return r
 	case protocol.KeyApiVersions:
 		r := kmsg.NewPtrApiVersionsRequest()
