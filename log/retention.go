@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/record"
 	"github.com/keeplog/keeplog/segment"
 )
@@ -161,7 +162,7 @@ func (l *Log) countExpired(v *view, end record.Offset, now time.Time) (int, erro
 		}
 	}
 	watermark := l.StableEnd()
-	if w := l.watermark.Load(); w >= 0 {
+	if w := l.watermark.Load(); w >= 0 && !invariant.Seeded(invariant.RetentionPast) {
 		watermark = min(watermark, record.Offset(w))
 	}
 	return expired(segs, &retentionLimits{

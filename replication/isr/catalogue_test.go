@@ -98,6 +98,107 @@ func TestCatalogue35RetentionAndTheWatermark(t *testing.T) {
 	})
 }
 
+// Catalogue 34 once more: what is committed between the look at the watermark and the read is not in the answer.
+func TestCatalogue34CommittedBetweenTheLooks(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		c.tune(func(l *Limits) { l.RackAware = true }) // so that the limits are looked at in between
+		c.must(-1, "a")
+		c.allInSync()
+		p := c.partition(1)
+		synctest.Wait()
+		once := func(int32) {
+			c.hook.Store(nil)
+			c.must(-1, "b")
+		}
+		c.hook.Store(&once)
+		r := p.Fetch(FetchRequest{MaxBytes: 1 << 20, LeaderEpoch: -1, LastFetchedEpoch: -1, Rack: "of nobody"})
+		if r.Err != nil || r.Span == nil || r.Redirect {
+			t.Fatalf("%+v", r)
+		}
+		buf := make([]byte, r.Span.Len())
+		r.Span.ReadAt(buf, 0)
+		r.Span.Release()
+		if now := p.HighWatermark(); now != 2 {
+			t.Fatalf("the watermark is %d", now)
+		}
+		if end := endOfBatches(buf); r.HighWatermark != 1 || r.LastStable != 1 || end != 1 {
+			t.Errorf("the answer shows the watermarks %d and %d and has records up to %d", r.HighWatermark, r.LastStable, end)
+		}
+	})
+}
+
+// Catalogue 35 once more: a log that begins anew has its watermark there before anything else happens, and after a restart; and
+// a replica that has no role yet deletes nothing that is not committed.
+func TestCatalogue35TheWatermarkMovesWithTheStart(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		c.must(-1, "a")
+		c.allInSync()
+		c.configure(func(o *config.Topic) { o.MinInsyncReplicas, o.MinInsyncSet = 1, true })
+		c.stop(2, nil)
+		for range 5 {
+			c.must(-1, "b")
+		}
+		c.partition(1).DeleteRecords(5, time.Second, func(record.Offset, error) {})
+		clear(c.acked)
+		c.sever(2, 1, true)
+		c.start(2)
+		p := c.partition(2)
+		looks := 0
+		look := func(id int32) {
+			if id == 2 && p.log.StartOffset() == 5 && p.log.WrittenEnd() == 5 {
+				looks++
+				if hw := p.HighWatermark(); hw < 5 {
+					t.Errorf("its log begins anew at 5, its watermark is %d", hw)
+				}
+				c.sever(2, 1, true)
+			}
+		}
+		c.hook.Store(&look)
+		c.sever(2, 1, false)
+		c.eventually("node 2 begins anew", func() bool { return looks > 0 })
+		c.hook.Store(nil)
+		c.stop(2, nil) // the checkpoint of the watermark was not written since
+		c.start(2)
+		if p := c.partition(2); p.log.StartOffset() != 5 || p.HighWatermark() < 5 {
+			t.Errorf("after a restart its log begins at %d, its watermark is %d", p.log.StartOffset(), p.HighWatermark())
+		}
+		c.sever(2, 1, false)
+	})
+}
+
+// Catalogue 35: between its start and its first role a replica does not know what of its tail is committed.
+func TestCatalogue35RetentionBeforeTheRole(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		for range 5 {
+			c.must(-1, "a")
+		}
+		c.allInSync()
+		c.isolate(1, true)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for range 3 {
+			c.must(1, "not committed")
+		}
+		n := c.nodes[1]
+		n.dir.Tick(time.Now()) // the checkpoints
+		c.configure(func(o *config.Topic) { o.MinInsyncReplicas, o.MinInsyncSet = 1, true })
+		c.stop(1, nil)
+		c.isolate(1, false)
+		c.sever(1, 2, true)
+		c.start(1)
+		l := c.partition(1).log
+		if err := l.Retain(time.UnixMilli(4_000_000_000_000)); err != nil {
+			t.Fatal(err)
+		}
+		if start := l.StartOffset(); start > 5 || l.WrittenEnd() != 8 {
+			t.Errorf("it has %d to %d, and up to 5 is committed", start, l.WrittenEnd())
+		}
+		c.must(-1, "of another history")
+		c.sever(1, 2, false)
+		c.allInSync()
+	})
+}
+
 // Catalogue 38 (KAFKA-7697): whoever is answered, or told of progress, may ask the partition again at once: no lock is held.
 func TestCatalogue38AnswersHoldNoLock(t *testing.T) {
 	onStage(t, 2, func(t *testing.T, c *troupe) {

@@ -28,7 +28,9 @@ import (
 type troupe struct {
 	t      *testing.T
 	limits atomic.Pointer[Limits]
-	topic  atomic.Pointer[config.Topic]
+	// hook runs whenever a broker looks at the limits, which it does with no lock held.
+	hook  atomic.Pointer[func(id int32)]
+	topic atomic.Pointer[config.Topic]
 
 	mu    sync.Mutex
 	img   *metadata.Image
@@ -45,6 +47,7 @@ type troupe struct {
 type player struct {
 	id       int32
 	fs       *vfs.CrashFS
+	faults   *vfs.FaultyFS // over fs, of the running process
 	dir      *log.Dir
 	replicas *Replicas
 	epoch    int64
@@ -90,6 +93,13 @@ func (c *troupe) tune(f func(*Limits)) {
 	o := *c.limits.Load()
 	f(&o)
 	c.limits.Store(&o)
+}
+
+func (c *troupe) look(id int32) Limits {
+	if hook := c.hook.Load(); hook != nil {
+		(*hook)(id)
+	}
+	return *c.limits.Load()
 }
 
 // record applies one record everywhere.
@@ -141,8 +151,9 @@ func (c *troupe) start(id int32) {
 	n := c.nodes[id]
 	codecs := record.NewCodecs()
 	var err error
+	n.faults = vfs.NewFaulty(n.fs)
 	n.dir, err = log.OpenDir(log.DirOptions{
-		FS: n.fs, Path: "/data", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Codecs: codecs, Now: time.Now,
+		FS: n.faults, Path: "/data", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Codecs: codecs, Now: time.Now,
 		Settings: log.Settings{Reserve: -1, TruncateWait: time.Second},
 	})
 	if err != nil {
@@ -151,7 +162,7 @@ func (c *troupe) start(id int32) {
 	n.replicas = New(Options{
 		BrokerID: id, Dirs: []*log.Dir{n.dir}, Codecs: codecs, Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("node", id),
 		Settings: func(*metadata.Image, *metadata.Topic) config.Topic { return *c.topic.Load() },
-		Changer:  changer{c, id}, Cluster: transport{c, id}, Limits: func() Limits { return *c.limits.Load() },
+		Changer:  changer{c, id}, Cluster: transport{c, id}, Limits: func() Limits { return c.look(id) },
 	})
 	n.replicas.Recover(c.image())
 	n.runs++

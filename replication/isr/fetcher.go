@@ -150,6 +150,9 @@ func (f *fetcher) process(m *mail) {
 			p.core.start = e.start
 			f.queue(p)
 		}
+		if to := p.core.startDue(); to >= 0 {
+			p.moveStart(to)
+		}
 	}
 	for i := range m.answers {
 		f.answered(&m.answers[i])

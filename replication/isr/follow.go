@@ -5,13 +5,14 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/record"
 )
 
 // follow is a partition's part as a follower. Its mutex is held while batches are appended, never across an fsync: when end
-// returns, no batch of the former leader comes in any more, and no truncation is under way.
+// returns, no batch of the former leader comes in any more, and neither a truncation nor a move of the log start is under way.
 type follow struct {
 	now atomic.Pointer[following]
 
@@ -30,8 +31,8 @@ type following struct {
 	queued bool
 	asleep bool // in the fetcher's list of those that wait for their time
 
-	cutting chan struct{} // closed when a truncation is over; nil outside of one; guarded by follow.mu
-	starts  atomic.Bool   // the log start is being moved
+	// cutting is closed when a truncation is over, starting when the log start has been moved; nil outside of them; guarded by follow.mu.
+	cutting, starting chan struct{}
 }
 
 // unclean notes an epoch that was elected outside of the in-sync set.
@@ -41,24 +42,36 @@ func (w *follow) unclean(epoch record.Epoch) {
 	}
 }
 
-// end stops following.
-func (w *follow) end() { w.replace(nil) }
+// end stops following and waits for what is changing the log.
+func (w *follow) end() { w.replace(nil).wait() }
 
-func (w *follow) replace(next *following) {
+// changing is closed by what changes a log beside the fetching; nil is nothing.
+type changing [2]chan struct{}
+
+func (c changing) wait() {
+	for _, done := range c {
+		if done != nil {
+			<-done
+		}
+	}
+}
+
+// replace gives what is changing the log for the former leader.
+func (w *follow) replace(next *following) (c changing) {
 	w.mu.Lock()
 	old := w.now.Load()
 	w.now.Store(next)
-	var cutting chan struct{}
 	if old != nil {
-		cutting = old.cutting
+		c = changing{old.cutting, old.starting}
+		if invariant.Seeded(invariant.StartNotAwaited) {
+			c[1] = nil
+		}
 	}
 	w.mu.Unlock()
 	if old != nil {
 		old.fetcher.post(func(m *mail) { m.gone = append(m.gone, old) })
-		if cutting != nil {
-			<-cutting
-		}
 	}
+	return c
 }
 
 // flushed tells the fetcher that the stable end may have moved.
@@ -134,10 +147,13 @@ func (f *following) cut(s step) {
 		w.mu.Unlock()
 		return
 	}
-	done := make(chan struct{})
+	done, starting := make(chan struct{}), f.starting
 	f.cutting = done
 	w.mu.Unlock()
 	f.partition.replicas.done.Go(func() {
+		if starting != nil {
+			<-starting
+		}
 		l := f.partition.log
 		f.partition.replicas.opts.Logger.Info("truncating to what the leader has", "event", "replica.truncate", "log", l.Path(),
 			"epoch", f.epoch, "from", l.WrittenEnd(), "to", s.at, "all", s.do == restart)
@@ -163,7 +179,7 @@ func (f *following) lower() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	hw := p.HighWatermark()
-	if to := max(min(hw, p.log.WrittenEnd()), p.log.StartOffset()); to != hw && p.lead == nil {
+	if to := max(min(hw, p.log.WrittenEnd()), p.log.StartOffset()); to != hw && p.lead == nil && !invariant.Seeded(invariant.WatermarkLeft) {
 		p.publish(to)
 	}
 }
@@ -187,15 +203,24 @@ func (f *following) show() {
 
 // moveStart moves the log start to the leader's, durably, beside the fetching.
 func (f *following) moveStart(to record.Offset) {
-	if !f.starts.CompareAndSwap(false, true) {
+	p, w := f.partition, &f.partition.follow
+	w.mu.Lock()
+	if w.now.Load() != f || f.starting != nil || f.cutting != nil {
+		w.mu.Unlock()
 		return
 	}
-	p := f.partition
+	done := make(chan struct{})
+	f.starting = done
+	w.mu.Unlock()
 	p.replicas.done.Go(func() {
 		err := p.log.AdvanceStart(to)
-		f.starts.Store(false)
-		if err != nil {
+		w.mu.Lock()
+		f.starting = nil
+		w.mu.Unlock()
+		close(done)
+		if err != nil { // the next flush, or what the leader says next, tries again
 			p.replicas.opts.Logger.Warn("cannot move the log start", "event", "replica.start.failed", "log", p.log.Path(), "to", to, "error", err)
+			return
 		}
 		f.fetcher.post(func(m *mail) { m.flushed = append(m.flushed, f) })
 	})

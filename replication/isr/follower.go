@@ -24,7 +24,8 @@ type follower struct {
 	// older epochs may be cut although they were committed.
 	uncleanFrom                       record.Epoch
 	start, end, stable, highWatermark record.Offset
-	lastEpoch                         record.Epoch // of the last batch, also of one that is deleted; −1 for none
+	leaderStart                       record.Offset // the highest log start that this leader has told, −1 for none
+	lastEpoch                         record.Epoch  // of the last batch, also of one that is deleted; −1 for none
 
 	busy    bool  // a truncation or a restart is under way
 	offline error // why nothing is fetched any more
@@ -61,7 +62,9 @@ type ends struct {
 }
 
 func newFollower(epoch, uncleanFrom record.Epoch, e ends, highWatermark record.Offset) *follower {
-	f := &follower{epoch: epoch, uncleanFrom: uncleanFrom, highWatermark: highWatermark, since: notListed, toldEnd: -1, wait: never}
+	f := &follower{
+		epoch: epoch, uncleanFrom: uncleanFrom, highWatermark: highWatermark, leaderStart: -1, since: notListed, toldEnd: -1, wait: never,
+	}
 	f.take(e)
 	return f
 }
@@ -157,10 +160,8 @@ func (f *follower) answered(a answer, endOf func(record.Epoch) record.Offset, no
 	if a.divergingEpoch >= 0 {
 		return f.diverged(a, endOf, now)
 	}
-	s := none
-	if a.logStart > f.start {
-		s.start = min(a.logStart, f.stable)
-	}
+	f.leaderStart = max(f.leaderStart, a.logStart)
+	s := step{start: f.startDue()}
 	if a.records {
 		s.do = appendAll
 		if invariant.Seeded(invariant.EarlyWatermark) {
@@ -170,6 +171,14 @@ func (f *follower) answered(a answer, endOf func(record.Epoch) record.Offset, no
 	}
 	s.moved = f.raise(a.highWatermark)
 	return s
+}
+
+// startDue is where the log start is to be moved to, −1 for nowhere: to the leader's, which says so once, as far as this log is stable.
+func (f *follower) startDue() record.Offset {
+	if to := min(f.leaderStart, f.stable); !f.busy && f.offline == nil && to > f.start {
+		return to
+	}
+	return -1
 }
 
 // raise takes the leader's high watermark as far as this log goes.
@@ -266,6 +275,9 @@ func (f *follower) appended(base record.Offset, e ends, hw record.Offset) (moved
 func (f *follower) cut(e ends) {
 	f.take(e)
 	f.busy = false
-	f.highWatermark = max(min(f.highWatermark, f.end), f.start)
+	f.highWatermark = min(f.highWatermark, f.end)
+	if !invariant.Seeded(invariant.WatermarkLeft) {
+		f.highWatermark = max(f.highWatermark, f.start)
+	}
 	f.unlist()
 }

@@ -244,17 +244,18 @@ func (p *Partition) watchTime() {
 	}
 }
 
-// shut ends the partition on this broker: every waiter, now and later, gets why.
-func (p *Partition) shut(why error) {
+// shut ends the partition on this broker: every waiter, now and later, gets why. What is changing the log still may be the caller.
+func (p *Partition) shut(why error) changing {
 	p.mu.Lock()
 	if p.closed == nil {
 		p.closed = why
 	}
 	out, deletes := p.resign()
 	p.mu.Unlock()
-	p.follow.end()
+	c := p.follow.replace(nil)
 	dismiss(out, deletes, why)
 	p.notifyAll()
+	return c
 }
 
 // resign takes everyone out who waits for what this broker leads, and ends the leadership. Called with mu held.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/record"
@@ -128,6 +129,9 @@ func (p *Partition) Fetch(r FetchRequest) FetchResult {
 	}
 	if r.Offset >= hw || r.MaxBytes <= 0 && !r.AtLeastOne {
 		return res
+	}
+	if invariant.Seeded(invariant.WatermarkTwice) {
+		hw = p.HighWatermark()
 	}
 	res.Span, err = p.log.Read(log.ReadRequest{
 		Offset: r.Offset, Bound: hw, MaxBytes: r.MaxBytes, AtLeastOne: r.AtLeastOne, Abandon: r.Abandon,

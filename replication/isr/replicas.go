@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keeplog/keeplog/config"
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/record"
@@ -181,7 +182,7 @@ func (r *Replicas) dropReplica(p *Partition) {
 
 // end ends a partition that is not listed any more, and deletes its log.
 func (r *Replicas) end(p *Partition, why error) {
-	p.shut(why)
+	p.shut(why).wait()
 	var err error
 	if p.log != nil {
 		err = p.dir.DeleteLog(p.log)
@@ -309,7 +310,12 @@ func (r *Replicas) opened(dir *log.Dir, o log.OpenResult) {
 			r.opts.Logger.Error("the disk has lost acknowledged records", "event", "partition.data.missing", "topic", o.Topic,
 				"partition", o.Partition, "log_end", m.End, "durable_before", m.Mark)
 		}
-		p.highWatermark.Store(int64(min(p.log.CheckpointedWatermark(), p.log.StableEnd())))
+		// What begins below was committed. Retention is told before there is a role: a follower's tail may not be committed.
+		hw := max(min(p.log.CheckpointedWatermark(), p.log.StableEnd()), p.log.StartOffset())
+		p.highWatermark.Store(int64(hw))
+		if !invariant.Seeded(invariant.RestartedRetention) {
+			p.log.SetWatermark(hw)
+		}
 		p.log.OnProgress(p.progress)
 	}
 	r.mu.Lock()

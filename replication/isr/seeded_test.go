@@ -22,6 +22,11 @@ func TestPlantedBugsAreFoundByTheirTests(t *testing.T) {
 		invariant.TruncateToWatermark: "TestFollowerScript",
 		invariant.WrittenReported:     "TestFollowerScript",
 		invariant.EarlyWatermark:      "TestFollowerScript",
+		invariant.WatermarkTwice:      "TestCatalogue34",
+		invariant.RetentionPast:       "TestCatalogue35",
+		invariant.RestartedRetention:  "TestCatalogue35",
+		invariant.WatermarkLeft:       "TestCatalogue35",
+		invariant.StartNotAwaited:     "TestLogStart",
 	} {
 		t.Run(bug, func(t *testing.T) {
 			if out, err := planted(t, "none", tests); err != nil {

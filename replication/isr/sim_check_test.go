@@ -30,7 +30,7 @@ type simTruth struct {
 // committed takes note of a leader's watermark: what lies below is for ever, and on the disks of the whole in-sync set.
 func (w *simWorld) committed(r *simReplica) {
 	t := &w.truth[r.p]
-	if r.epoch < t.unclean {
+	if !w.counts(r) {
 		return
 	}
 	if len(t.committed) < r.start {
@@ -57,12 +57,13 @@ func (w *simWorld) committed(r *simReplica) {
 	}
 	r.verified = len(t.committed)
 	w.onDisks(r)
+	w.onEnough(r)
 }
 
 // onDisks checks that everybody whom the newest image has in sync has flushed what a leader committed just now.
 func (w *simWorld) onDisks(lead *simReplica) {
 	p := lead.p
-	part, ok := w.newest().Partition(simTopic, int32(p))
+	part, ok := w.newest().Partition(w.topic, int32(p))
 	if !ok {
 		return
 	}
@@ -70,10 +71,10 @@ func (w *simWorld) onDisks(lead *simReplica) {
 	for _, id := range slices.Concat(part.ISR, part.ELR) {
 		r := w.nodes[id].replicas[p]
 		last := len(t.committed) - 1
-		if r.missing || last < r.start && r.synced > last {
+		if r.missing || r.topic == w.topic && last < r.start && r.synced > last {
 			continue
 		}
-		if r.synced <= last || r.log[last] != t.committed[last] {
+		if r.topic != w.topic || r.synced <= last || r.log[last] != t.committed[last] {
 			w.broken("partition %d: %d records are committed, node %d is in sync and has %d flushed", p, len(t.committed), id, r.synced)
 		}
 	}
@@ -83,7 +84,7 @@ func (w *simWorld) onDisks(lead *simReplica) {
 func (w *simWorld) acked(r *simReplica, a simWait) {
 	w.stats.acked++
 	t := &w.truth[r.p]
-	if r.epoch < t.unclean {
+	if !w.counts(r) {
 		return
 	}
 	if at := a.end - 1; at >= len(t.committed) || t.committed[at].value != a.value {
@@ -94,6 +95,9 @@ func (w *simWorld) acked(r *simReplica, a simWait) {
 // elected checks a leader at its election.
 func (w *simWorld) elected(r *simReplica, part *metadata.Partition) {
 	w.stats.elections++
+	if r.topic != w.topic {
+		return
+	}
 	t := &w.truth[r.p]
 	if t.leaders == nil {
 		t.leaders = map[record.Epoch][2]int{}
@@ -117,7 +121,7 @@ func (w *simWorld) elected(r *simReplica, part *metadata.Partition) {
 func (w *simWorld) check() {
 	img := w.newest()
 	for p := range simPartitions {
-		part, ok := img.Partition(simTopic, int32(p))
+		part, ok := img.Partition(w.topic, int32(p))
 		if !ok {
 			continue
 		}
@@ -135,7 +139,8 @@ func (w *simWorld) check() {
 			if n.up && int(r.hw) > len(r.log) {
 				w.broken("node %d, partition %d: the watermark %d is above the end %d", n.id, p, r.hw, len(r.log))
 			}
-			if r.start > w.truth[p].deleted {
+			w.latest(r)
+			if r.topic == w.topic && r.start > w.truth[p].deleted {
 				w.broken("node %d, partition %d: it begins at %d, and only what lies below %d was deleted", n.id, p, r.start, w.truth[p].deleted)
 			}
 		}
@@ -153,31 +158,16 @@ func (w *simWorld) producer() {
 	if !n.up {
 		return
 	}
-	part, ok := n.image.Partition(simTopic, int32(p))
+	topic := topicOf(n.image)
+	part, ok := n.image.Partition(topic, int32(p))
 	if !ok || n.image.LeaderOf(part) < 0 {
 		return
 	}
 	to := w.nodes[n.image.LeaderOf(part)]
 	w.after(w.delay(), func() {
 		if to.up {
-			to.do(to.incarnations, func() { to.replicas[p].produce(value, all, func(bool) {}) })
+			to.do(to.incarnations, func() { to.produce(topic, p, value, all) })
 		}
-	})
-}
-
-// asker asks a leader for the latest offset.
-func (w *simWorld) asker() {
-	w.after(w.between(10*time.Millisecond, 50*time.Millisecond), w.asker)
-	n, p := w.nodes[w.rng.IntN(simNodes)], w.rng.IntN(simPartitions)
-	n.do(n.incarnations, func() {
-		r := n.replicas[p]
-		if r.lead == nil || !r.lead.settled() || w.now > n.lease || r.epoch < w.truth[p].unclean {
-			return
-		}
-		if r.hw < w.truth[p].latest {
-			w.broken("node %d, partition %d, epoch %d: latest offset %d after %d", n.id, p, r.epoch, r.hw, w.truth[p].latest)
-		}
-		w.truth[p].latest = max(w.truth[p].latest, r.hw)
 	})
 }
 
@@ -190,7 +180,7 @@ func (w *simWorld) whole() bool {
 		}
 	}
 	for p := range simPartitions {
-		part, ok := img.Partition(simTopic, int32(p))
+		part, ok := img.Partition(w.topic, int32(p))
 		if !ok || len(part.Adding)+len(part.Removing) > 0 || len(part.ISR) != len(part.Replicas) || img.LeaderOf(part) < 0 {
 			return false
 		}
@@ -208,7 +198,7 @@ func (w *simWorld) settled() {
 		}
 	}
 	for p := range simPartitions {
-		part, ok := img.Partition(simTopic, int32(p))
+		part, ok := img.Partition(w.topic, int32(p))
 		if !ok {
 			w.broken("there is no partition %d", p)
 			return
@@ -223,10 +213,13 @@ func (w *simWorld) settled() {
 			if !slices.Contains(part.Replicas, int32(n.id)) {
 				continue
 			}
-			if from := max(r.start, lead.start); len(r.log) != len(lead.log) || !slices.Equal(r.log[from:], lead.log[from:]) || r.synced != len(r.log) || int(r.hw) != len(r.log) {
+			if from := max(r.start, lead.start); r.topic != lead.topic || len(r.log) != len(lead.log) || !slices.Equal(r.log[from:], lead.log[from:]) || r.synced != len(r.log) || int(r.hw) != len(r.log) {
 				w.broken("after a minute of peace node %d, partition %d: end %d, flushed %d, watermark %d, the leader's end %d",
 					n.id, p, len(r.log), r.synced, r.hw, len(lead.log))
 				return
+			}
+			if r.start < lead.start {
+				w.broken("after a minute of peace node %d, partition %d begins at %d, the leader's log at %d", n.id, p, r.start, lead.start)
 			}
 		}
 		if len(w.truth[p].committed) != len(lead.log) {
@@ -240,9 +233,9 @@ func (w *simWorld) settled() {
 
 // decided checks one decision about a partition: who joins the in-sync set is alive, and a reassignment ends with everybody in sync
 // whom it brought.
-func (w *simWorld) decided(p int32, was, is *metadata.Image) {
-	before, had := was.Partition(simTopic, p)
-	after, ok := is.Partition(simTopic, p)
+func (w *simWorld) decided(topic metadata.TopicID, p int32, was, is *metadata.Image) {
+	before, had := was.Partition(topic, p)
+	after, ok := is.Partition(topic, p)
 	if !had || !ok {
 		return
 	}
@@ -251,6 +244,7 @@ func (w *simWorld) decided(p int32, was, is *metadata.Image) {
 			w.broken("partition %d: node %d joins the in-sync set and is fenced", p, id)
 		}
 	}
+	w.complete(topic, p, before, after)
 	for _, id := range before.Adding {
 		if len(after.Adding) == 0 && slices.Contains(after.Replicas, id) && !slices.Contains(after.ISR, id) {
 			w.broken("partition %d: reassigned to %v without %d in sync", p, after.Replicas, id)

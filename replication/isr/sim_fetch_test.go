@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/keeplog/keeplog/log"
+	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/record"
 )
 
@@ -31,12 +32,14 @@ type simFetch struct {
 }
 
 type simClaim struct {
-	p int
-	c claim
+	topic metadata.TopicID
+	p     int
+	c     claim
 }
 
 // simPart is one partition of an answer.
 type simPart struct {
+	topic         metadata.TopicID
 	p             int
 	err           error
 	highWatermark record.Offset
@@ -56,6 +59,7 @@ type simAnswer struct {
 // session is a follower's session at the leader.
 type simSession struct {
 	id          int32
+	from        int
 	gen         int
 	brokerEpoch int64
 	parts       [simPartitions]*simSessionPart
@@ -64,11 +68,14 @@ type simSession struct {
 }
 
 type simSessionPart struct {
+	topic metadata.TopicID
 	claim claim
 	sent  int
 	epoch record.Epoch
 	valid bool
 	bad   bool // the last fetch left the leader's log
+	// What the follower was told, which is not told again.
+	highWatermark, logStart record.Offset
 }
 
 // reset begins a new session with the next fetch; what is in flight is void.
@@ -99,8 +106,8 @@ func (l *simLink) pump() {
 				continue
 			}
 			followed = true
-			if r.fol.due(l.n.w.now) {
-				claims = append(claims, simClaim{p: p})
+			if r.fol.due(l.n.now()) {
+				claims = append(claims, simClaim{topic: r.topic, p: p})
 			}
 		}
 		if !followed || len(claims) == 0 && (l.inFlight > 0 || l.session == 0) {
@@ -173,7 +180,7 @@ func (l *simLink) got(f *simFetch, a simAnswer) {
 	gen := l.gen
 	for _, part := range a.parts {
 		r := l.n.replicas[part.p]
-		if l.gen == gen && r.fol != nil && r.leader == l.to {
+		if l.gen == gen && r.fol != nil && r.leader == l.to && r.topic == part.topic {
 			r.answered(l, seq, part)
 		}
 	}
@@ -187,7 +194,7 @@ func (n *simNode) serveFetch(from int, f *simFetch, reply func(simAnswer)) {
 	s := n.sessions[from]
 	if f.session == 0 {
 		n.ids++
-		s = &simSession{id: n.ids, gen: f.gen}
+		s = &simSession{id: n.ids, from: from, gen: f.gen}
 		n.sessions[from] = s
 	} else if s == nil || s.id != f.session {
 		reply(simAnswer{err: ErrSession})
@@ -199,14 +206,15 @@ func (n *simNode) serveFetch(from int, f *simFetch, reply func(simAnswer)) {
 	}
 	s.brokerEpoch = f.brokerEpoch
 	var parts []simPart
-	for _, c := range f.claims {
+	for i := range f.claims {
+		c := &f.claims[i]
 		sp := s.parts[c.p]
-		if sp == nil {
-			sp = &simSessionPart{}
+		if sp == nil || sp.topic != c.topic || sp.claim.epoch != c.c.epoch { // it was forgotten, and is followed anew
+			sp = &simSessionPart{topic: c.topic, highWatermark: -1, logStart: -1}
 			s.parts[c.p] = sp
 		}
 		sp.claim, sp.bad = c.c, false
-		if part := n.replicas[c.p].fetched(from, f.brokerEpoch, c.c); part.err != nil || part.diverging >= 0 {
+		if part := n.replicas[c.p].fetched(from, f.brokerEpoch, c); part.err != nil || part.diverging >= 0 {
 			sp.valid, sp.bad = false, true
 			parts = append(parts, part)
 		}
@@ -230,7 +238,7 @@ func (n *simNode) serveFetch(from int, f *simFetch, reply func(simAnswer)) {
 func (n *simNode) read(s *simSession, parts []simPart) []simPart {
 	for p, sp := range s.parts {
 		r := n.replicas[p]
-		if sp == nil || sp.bad || r.lead == nil || sp.claim.epoch != r.epoch || hasPart(parts, p) {
+		if sp == nil || sp.bad || r.lead == nil || sp.topic != r.topic || sp.claim.epoch != r.epoch || hasPart(parts, p) {
 			continue
 		}
 		from := int(sp.claim.offset)
@@ -239,27 +247,39 @@ func (n *simNode) read(s *simSession, parts []simPart) []simPart {
 		}
 		if int(sp.claim.offset) < r.start { // it was deleted while the fetch waited
 			sp.valid, sp.bad = false, true
-			parts = append(parts, simPart{p: p, err: log.ErrOffsetOutOfRange, logStart: record.Offset(r.start), highWatermark: -1, diverging: -1})
+			parts = append(parts, simPart{topic: r.topic, p: p, err: log.ErrOffsetOutOfRange, logStart: record.Offset(r.start), highWatermark: -1, diverging: -1})
 			continue
 		}
-		if from >= len(r.log) {
+		if from >= len(r.log) || sp.claim.held || r.keptBack(s.from) {
 			continue
 		}
 		to := min(len(r.log), from+1+n.w.rng.IntN(8))
 		sp.sent, sp.epoch, sp.valid = to, r.epoch, true
-		parts = append(parts, simPart{p: p, highWatermark: r.hw, logStart: record.Offset(r.start), diverging: -1, base: from, records: append([]simEntry(nil), r.log[from:to]...)})
+		part := sp.tell(r)
+		part.base, part.records = from, append([]simEntry(nil), r.log[from:to]...)
+		parts = append(parts, part)
 	}
 	return parts
 }
 
-// watermarks are what an answer without records tells.
+// watermarks are what an answer without records tells: what is new.
 func (n *simNode) watermarks(s *simSession) (parts []simPart) {
 	for p, sp := range s.parts {
-		if r := n.replicas[p]; sp != nil && !sp.bad && r.lead != nil && sp.claim.epoch == r.epoch {
-			parts = append(parts, simPart{p: p, highWatermark: r.hw, logStart: record.Offset(r.start), diverging: -1})
+		r := n.replicas[p]
+		if sp == nil || sp.bad || r.lead == nil || sp.topic != r.topic || sp.claim.epoch != r.epoch {
+			continue
+		}
+		if sp.highWatermark != r.hw || sp.logStart != record.Offset(r.start) {
+			parts = append(parts, sp.tell(r))
 		}
 	}
 	return parts
+}
+
+// tell is a part of an answer with the leader's offsets.
+func (sp *simSessionPart) tell(r *simReplica) simPart {
+	sp.highWatermark, sp.logStart = r.hw, record.Offset(r.start)
+	return simPart{topic: r.topic, p: r.p, highWatermark: r.hw, logStart: record.Offset(r.start), diverging: -1}
 }
 
 func hasPart(parts []simPart, p int) bool {

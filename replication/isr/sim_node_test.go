@@ -3,7 +3,6 @@ package isr
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/keeplog/keeplog/controller"
@@ -29,6 +28,7 @@ type simNode struct {
 	lease        time.Duration
 	stopping     bool
 	// The disk.
+	skew     time.Duration // of its clock
 	image    *metadata.Image
 	replicas [simPartitions]*simReplica
 	// links are this node's fetches from others, sessions those of others from it.
@@ -38,12 +38,15 @@ type simNode struct {
 }
 
 func newSimNode(w *simWorld, id int) *simNode {
-	n := &simNode{w: w, id: id, image: w.newest(), clean: -1}
+	n := &simNode{w: w, id: id, image: w.newest(), clean: -1, skew: w.between(0, time.Hour)}
 	for p := range n.replicas {
 		n.replicas[p] = &simReplica{n: n, p: p, below: -1, uncleanFrom: -1}
 	}
 	return n
 }
+
+// now is the time of the node's own clock, which is right but for where it began.
+func (n *simNode) now() time.Duration { return n.w.now + n.skew }
 
 // do runs f in an incarnation of the process: later when it is paused, never when it is gone.
 func (n *simNode) do(incarnation int, f func()) {
@@ -83,7 +86,11 @@ func (n *simNode) call(to int, serve func(*simNode) func(), fail func()) {
 		})
 	}
 	w.after(2*time.Second, func() { finish(fail) })
-	w.after(w.delay(), func() {
+	way := w.delay()
+	if !w.peace && w.chance(2) { // it lies somewhere, and arrives when its sender has given it up
+		way += w.between(0, 6*time.Second)
+	}
+	w.after(way, func() {
 		t := w.nodes[to]
 		switch {
 		case w.cut[n.id][to]:
@@ -112,8 +119,11 @@ func (n *simNode) callChief(serve func(*simNode) func(), fail func()) {
 	n.later(100*time.Millisecond, fail)
 }
 
-// start begins an incarnation: logs are recovered, then it registers.
+// start begins an incarnation, unless the process runs: logs are recovered, then it registers.
 func (n *simNode) start() {
+	if n.up {
+		return
+	}
 	n.up, n.paused, n.held, n.leads, n.following = true, false, nil, 0, false
 	n.incarnations++
 	n.epoch, n.fenced, n.lease, n.stopping = 0, true, 0, false
@@ -141,15 +151,16 @@ func (n *simNode) tick() {
 	if n.leads != 0 && (n.w.chief != n.id || n.w.term != n.leads) {
 		n.leads = 0
 	}
-	_ = n.control.Tick(context.Background(), n.w.now) //nolint:errcheck // it is tried again
+	_ = n.control.Tick(context.Background(), n.now()) //nolint:errcheck // it is tried again
 	for _, r := range n.replicas {
 		if r.lead != nil {
-			if r.lead.tick(record.Offset(len(r.log)), n.w.now) {
+			if r.lead.tick(record.Offset(len(r.log)), n.now()) {
 				r.advanced()
 			}
 			r.propose()
 		}
 	}
+	n.throttle()
 	for _, l := range n.links {
 		if l != nil {
 			l.pump()
@@ -195,23 +206,23 @@ func (n *simNode) registered(epoch int64) {
 		return
 	}
 	n.epoch = epoch
+	n.applied()
 	n.lost = nil
 	for p, r := range n.replicas {
 		if r.missing {
-			n.lost = append(n.lost, controller.PartitionRef{Topic: simTopic, Partition: int32(p)})
+			n.lost = append(n.lost, controller.PartitionRef{Topic: r.topic, Partition: int32(p)})
 		}
 	}
 	n.w.note("node %d is registered with epoch %d, lost %v", n.id, epoch, n.lost)
-	n.applied()
 	n.heartbeat()
 }
 
 func (n *simNode) heartbeat() {
 	n.later(500*time.Millisecond, n.heartbeat)
-	sent := n.w.now
+	sent := n.now()
 	h := controller.Heartbeat{ID: int32(n.id), Epoch: n.epoch, Applied: n.image.Index(), WantShutdown: n.stopping, Lost: n.lost}
 	n.callChief(func(t *simNode) func() {
-		answer, err := t.control.Heartbeat(context.Background(), t.w.now, h)
+		answer, err := t.control.Heartbeat(context.Background(), t.now(), h)
 		return func() { n.beaten(sent, answer, err) }
 	}, func() {})
 }
@@ -303,7 +314,8 @@ func (n *simNode) applied() {
 		n.fenced = b.Fenced || b.Epoch != n.epoch
 	}
 	for p, r := range n.replicas {
-		if part, ok := n.image.Partition(simTopic, int32(p)); ok {
+		r.belong(topicOf(n.image))
+		if part, ok := n.image.Partition(r.topic, int32(p)); ok {
 			r.setRole(part)
 		}
 	}
@@ -316,24 +328,4 @@ func (w *simWorld) members(img *metadata.Image) (members []Member) {
 		}
 	}
 	return members
-}
-
-// createTopic makes the topic once all brokers are there.
-func (w *simWorld) createTopic() {
-	again := func() { w.after(200*time.Millisecond, w.createTopic) }
-	if w.chief < 0 || len(w.members(w.newest())) < simNodes {
-		again()
-		return
-	}
-	c := w.nodes[w.chief]
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // it does not wait, in real time, until the others have heard of it
-	answers, err := c.control.CreateTopics(ctx, controller.CreateTopicsRequest{
-		Topics: []controller.CreateTopic{{Name: "events", Partitions: simPartitions, Replicas: simFactor, Configs: []metadata.Setting{
-			{Key: "unclean.leader.election.enable", Value: new(strconv.FormatBool(w.mayBeUnclean()))},
-		}}},
-	})
-	if err != nil || answers[0].Err != nil && !errors.Is(answers[0].Err, controller.ErrTopicExists) {
-		again()
-	}
 }

@@ -20,7 +20,7 @@ func (w *simWorld) mayBeUnclean() bool { return w.seed%3 == 0 }
 
 // minInSyncOf is min.insync.replicas as a broker that has applied an image understands it.
 func minInSyncOf(img *metadata.Image, part *metadata.Partition) int {
-	t, _ := img.TopicByID(simTopic)
+	t, _ := img.TopicByName(simName)
 	return config.Layers{
 		Static: config.Default(), Cluster: img.Configs(metadata.ResourceBroker, ""), Topic: img.Configs(metadata.ResourceTopic, t.Name),
 		Replicas: t.ReplicationFactor(), Brokers: img.Size(),
@@ -37,23 +37,30 @@ func (w *simWorld) operator() {
 		return
 	}
 	n := w.nodes[w.chief]
-	what := w.rng.IntN(6)
+	what := w.rng.IntN(8)
 	n.do(n.incarnations, func() {
 		switch what {
 		case 0, 1, 2:
 			w.reassign(n)
 		case 3:
-			_, _ = n.control.ElectLeaders(context.Background(), controller.ElectLeadersRequest{}) //nolint:errcheck // it may be the chief no more
-			w.note("preferred leaders are elected")
-		default:
-			w.demand(n, 1+w.rng.IntN(3))
+			w.elect(n)
+		case 4, 5:
+			w.alter(n, "min.insync.replicas", strconv.Itoa(1+w.rng.IntN(3)))
+		case 6:
+			if w.mayBeUnclean() {
+				w.alter(n, "unclean.leader.election.enable", strconv.FormatBool(w.chance(60)))
+			}
+		case 7:
+			if w.mayBeDeleted() {
+				w.delete(n)
+			}
 		}
 	})
 }
 
 // reassign gives a partition other replicas, or cancels that.
 func (w *simWorld) reassign(n *simNode) {
-	r := controller.Reassignment{Topic: "events", Partition: int32(w.rng.IntN(simPartitions))}
+	r := controller.Reassignment{Topic: simName, Partition: int32(w.rng.IntN(simPartitions))}
 	if w.chance(80) {
 		for _, id := range w.rng.Perm(simNodes)[:simFactor] {
 			r.Replicas = append(r.Replicas, int32(id))
@@ -69,20 +76,31 @@ func (w *simWorld) reassign(n *simNode) {
 	w.note("partition %d is to be on %v: %v", r.Partition, r.Replicas, err)
 }
 
-// demand changes min.insync.replicas.
-func (w *simWorld) demand(n *simNode, number int) {
+// elect asks for the preferred leaders, or, where that may be, for any.
+func (w *simWorld) elect(n *simNode) {
+	w.byOrder = w.mayBeUnclean() && w.chance(30)
+	_, err := n.control.ElectLeaders(context.Background(), controller.ElectLeadersRequest{Unclean: w.byOrder})
+	w.note("leaders are elected, uncleanly %v: %v", w.byOrder, err)
+	w.byOrder = false
+}
+
+// alter changes a setting of the topic.
+func (w *simWorld) alter(n *simNode, key, value string) {
 	_, err := n.control.IncrementalAlterConfigs(context.Background(), controller.AlterConfigsRequest{
 		Receiver: controller.AnyBroker,
 		Resources: []controller.AlterResource{{
-			Resource: metadata.Resource{Kind: metadata.ResourceTopic, Name: "events"},
-			Ops:      []controller.ConfigOp{{Key: "min.insync.replicas", Value: new(strconv.Itoa(number))}},
+			Resource: metadata.Resource{Kind: metadata.ResourceTopic, Name: simName},
+			Ops:      []controller.ConfigOp{{Key: key, Value: &value}},
 		}},
 	})
-	w.note("min.insync.replicas is to be %d: %v", number, err)
+	w.note("%s is to be %s: %v", key, value, err)
 }
 
 // deleter deletes records, up to the watermark or some of them.
 func (w *simWorld) deleter() {
+	if w.quiet {
+		return
+	}
 	w.after(w.between(500*time.Millisecond, 6*time.Second), w.deleter)
 	n, p, all := w.nodes[w.rng.IntN(simNodes)], w.rng.IntN(simPartitions), w.chance(50)
 	n.do(n.incarnations, func() {
@@ -94,7 +112,7 @@ func (w *simWorld) deleter() {
 		if !all {
 			to = r.start + w.rng.IntN(to-r.start)
 		}
-		w.truth[p].deleted = max(w.truth[p].deleted, to)
+		w.allow(r, to)
 		w.stats.deletes++
 		r.moveStart(to)
 		r.lead.logStart = record.Offset(to)
@@ -105,15 +123,15 @@ func (w *simWorld) deleter() {
 
 // uncleanly begins a new truth with each unclean election: what was committed may be lost, and nothing that is committed from
 // then on.
-func (w *simWorld) uncleanly(img *metadata.Image) {
+func (w *simWorld) uncleanly(was, img *metadata.Image) {
 	for p := range simPartitions {
-		part, ok := img.Partition(simTopic, int32(p))
+		part, ok := img.Partition(w.topic, int32(p))
 		t := &w.truth[p]
 		if !ok || record.Epoch(part.UncleanEpoch) <= t.unclean {
 			continue
 		}
-		if !w.mayBeUnclean() {
-			w.broken("partition %d: an unclean election in epoch %d", p, part.UncleanEpoch)
+		if !w.byOrder && !uncleanIn(was) {
+			w.broken("partition %d: an unclean election in epoch %d that nobody allowed", p, part.UncleanEpoch)
 		}
 		w.stats.unclean++
 		w.note("partition %d: %d is elected uncleanly in epoch %d", p, part.Leader, part.UncleanEpoch)
@@ -126,6 +144,6 @@ func (w *simWorld) uncleanly(img *metadata.Image) {
 
 // String names what the operator and the nemesis have reached.
 func (s simStats) String() string {
-	return fmt.Sprintf("%d acknowledged, %d refused, %d elections, %d of them unclean, %d faults, %d cuts, %d of them of whole logs, %d disks lost data, %d deletions, %d reassignments",
-		s.acked, s.refused, s.elections, s.unclean, s.faults, s.truncations, s.restarts, s.lost, s.deletes, s.reassigned)
+	return fmt.Sprintf("%d acknowledged, %d refused, %d elections, %d of them unclean, %d faults, %d cuts, %d of them of whole logs, %d disks lost data, %d deletions, %d by retention, %d reassignments, %d topics made again",
+		s.acked, s.refused, s.elections, s.unclean, s.faults, s.truncations, s.restarts, s.lost, s.deletes, s.retained, s.reassigned, s.topics)
 }

@@ -14,6 +14,7 @@ import (
 
 // entry is one record of a simulated log, its offset is its place.
 type simEntry struct {
+	topic byte // which topic of the name it was written to
 	epoch record.Epoch
 	value int
 }
@@ -22,7 +23,8 @@ type simEntry struct {
 type simReplica struct {
 	n *simNode
 	p int
-	// On disk.
+	// On disk. topic is whose log it is.
+	topic  metadata.TopicID
 	log    []simEntry // what lies below start is deleted
 	start  int
 	below  record.Epoch // of the record before start, −1 unknown
@@ -37,6 +39,7 @@ type simReplica struct {
 	hw       record.Offset
 	reign    uint64 // counts the epochs of this process, for answers that come late
 	flushing bool
+	starting int // where the log start is being moved to, 0 for nowhere
 	waits    []simWait
 	verified int // so many entries were compared with the truth
 	// uncleanFrom is the newest epoch that is known to have been elected uncleanly.
@@ -72,7 +75,7 @@ func (r *simReplica) crash(power bool) {
 // recover is what opening a log does: what is read is made durable first.
 func (r *simReplica) recover() {
 	r.synced = len(r.log)
-	r.lead, r.fol, r.epoch, r.leader, r.flushing = nil, nil, -1, -1, false
+	r.lead, r.fol, r.epoch, r.leader, r.flushing, r.starting = nil, nil, -1, -1, false, 0
 	r.hw = max(min(r.hwFile, record.Offset(len(r.log))), record.Offset(r.start))
 	r.verified = 0
 	if len(r.log) > r.start { // it is remembered of a log without records only
@@ -89,7 +92,7 @@ func (r *simReplica) state(part *metadata.Partition) partitionState {
 
 // setRole follows the image.
 func (r *simReplica) setRole(part *metadata.Partition) {
-	w, now, epoch := r.n.w, r.n.w.now, record.Epoch(part.LeaderEpoch)
+	w, now, epoch := r.n.w, r.n.now(), record.Epoch(part.LeaderEpoch)
 	if epoch < r.epoch {
 		w.broken("node %d, partition %d: leader epoch falls from %d to %d", r.n.id, r.p, r.epoch, epoch)
 		return
@@ -136,6 +139,7 @@ const simLag = 5 * time.Second
 
 // quit ends the role.
 func (r *simReplica) quit() {
+	r.started() // whoever takes another role waits for that
 	r.reign++
 	for _, w := range r.waits {
 		w.answer(false)
@@ -145,12 +149,12 @@ func (r *simReplica) quit() {
 
 // produce is acks=all, or acks=1, which needs the lease and is not waited for here.
 func (r *simReplica) produce(value int, all bool, answer func(ok bool)) {
-	if r.lead == nil || all && !r.lead.enough() || !all && r.n.w.now > r.n.lease {
+	if r.lead == nil || all && !r.lead.enough() || !all && r.n.now() > r.n.lease {
 		r.n.w.stats.refused++
 		answer(false)
 		return
 	}
-	r.log = append(r.log, simEntry{r.epoch, value})
+	r.log = append(r.log, simEntry{r.topic[1], r.epoch, value})
 	if all {
 		r.waits = append(r.waits, simWait{len(r.log), value, answer})
 	}
@@ -176,9 +180,10 @@ func (r *simReplica) flush() {
 			return
 		}
 		switch {
-		case r.lead != nil && r.lead.ownStable(record.Offset(r.synced), r.n.w.now):
+		case r.lead != nil && r.lead.ownStable(record.Offset(r.synced), r.n.now()):
 			r.advanced()
 		case r.fol != nil && r.fol.flushed(record.Offset(r.synced)):
+			r.startDue()
 			r.n.links[r.leader].pump()
 		}
 	})
@@ -209,27 +214,30 @@ func (r *simReplica) advanced() {
 
 // propose asks for the in-sync set that the core wants.
 func (r *simReplica) propose() {
-	pr := r.lead.propose(record.Offset(len(r.log)), r.n.w.now)
+	pr := r.lead.propose(record.Offset(len(r.log)), r.n.now())
 	if pr == nil {
 		return
 	}
 	reign, lead := r.reign, r.lead
 	ch := controller.ISRChange{
-		Topic: simTopic, Partition: int32(r.p), LeaderEpoch: int32(lead.epoch), PartitionEpoch: pr.partitionEpoch, Recovered: true,
+		Topic: r.topic, Partition: int32(r.p), LeaderEpoch: int32(lead.epoch), PartitionEpoch: pr.partitionEpoch, Recovered: true,
 	}
 	for _, m := range pr.inSync {
 		ch.ISR = append(ch.ISR, controller.InSyncMember(m))
 	}
 	req := controller.AlterPartitionRequest{Broker: int32(r.n.id), Epoch: r.n.epoch, Changes: []controller.ISRChange{ch}}
 	answered := func(c Changed, err error) {
-		if r.reign == reign && lead.answered(pr.attempt, c, err, r.n.w.now) {
+		if r.reign == reign && lead.answered(pr.attempt, c, err, r.n.now()) {
 			r.advanced()
 		}
 	}
 	r.n.callChief(func(t *simNode) func() {
+		was := t.image
 		answers, err := t.control.AlterPartition(context.Background(), req)
 		if err == nil {
-			err = answers[0].Err
+			if err = answers[0].Err; err == nil {
+				r.n.w.accepted(was, &req)
+			}
 		}
 		return func() {
 			switch {
@@ -246,9 +254,13 @@ func (r *simReplica) propose() {
 }
 
 // fetched is the leader's side of one partition of a fetch: where the follower's log leaves this one, or nothing.
-func (r *simReplica) fetched(from int, brokerEpoch int64, c claim) (part simPart) {
-	part = simPart{p: r.p, highWatermark: r.hw, logStart: record.Offset(r.start), diverging: -1}
+func (r *simReplica) fetched(from int, brokerEpoch int64, sc *simClaim) (part simPart) {
+	c := &sc.c
+	part = simPart{p: r.p, topic: sc.topic, highWatermark: r.hw, logStart: record.Offset(r.start), diverging: -1}
 	switch {
+	case sc.topic != r.topic:
+		part.err = ErrUnknownPartition
+		return part
 	case r.lead == nil || c.epoch > r.epoch:
 		part.err = ErrNotLeader
 		return part
@@ -266,7 +278,7 @@ func (r *simReplica) fetched(from int, brokerEpoch int64, c claim) (part simPart
 	}
 	if r.lead.replicaFetched(fetched{
 		id: int32(from), brokerEpoch: brokerEpoch, written: c.offset, stable: c.stable, logStart: c.start, leaderEnd: record.Offset(len(r.log)),
-	}, r.n.w.now) {
+	}, r.n.now()) {
 		r.advanced()
 	}
 	r.propose()
@@ -280,15 +292,17 @@ func (r *simReplica) answered(l *simLink, seq int64, part simPart) {
 		seq: seq, err: part.err, highWatermark: part.highWatermark, logStart: part.logStart, divergingEpoch: part.diverging, divergingEnd: part.divergingEnd,
 		records: len(part.records) > 0,
 	}
-	s := r.fol.answered(a, r.endOf, r.n.w.now)
+	s := r.fol.answered(a, r.endOf, r.n.now())
 	switch s.do {
 	case appendAll:
 		r.append(l, part)
 	case truncate:
+		r.started()
 		r.truncate(int(s.at))
 		r.fol.cut(r.ends())
 		l.reset()
 	case restart:
+		r.started()
 		r.restart(int(s.at))
 		r.fol.cut(r.ends())
 		l.reset()
@@ -300,7 +314,7 @@ func (r *simReplica) answered(l *simLink, seq int64, part simPart) {
 		r.hw = r.fol.highWatermark
 	}
 	if s.start >= 0 {
-		r.moveStart(int(s.start))
+		r.beginStart(int(s.start))
 	}
 }
 
@@ -333,7 +347,7 @@ func (r *simReplica) append(l *simLink, part simPart) {
 func (r *simReplica) truncate(at int) {
 	w := r.n.w
 	w.note("node %d, partition %d: %d is cut to %d", r.n.id, r.p, len(r.log), at)
-	if at < len(w.truth[r.p].committed) && !r.missing {
+	if at < len(w.truth[r.p].committed) && !r.missing && r.topic == w.topic {
 		for i := max(at, w.truth[r.p].base); i < min(len(r.log), len(w.truth[r.p].committed)); i++ {
 			if r.log[i] == w.truth[r.p].committed[i] {
 				w.broken("node %d, partition %d: committed offset %d is cut", r.n.id, r.p, i)

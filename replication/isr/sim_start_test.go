@@ -68,7 +68,7 @@ func (r *simReplica) moveStart(to int) {
 func (r *simReplica) restart(at int) {
 	w := r.n.w
 	w.note("node %d, partition %d: %d to %d are dropped, it begins anew at %d", r.n.id, r.p, r.start, len(r.log), at)
-	if part, ok := w.newest().Partition(simTopic, int32(r.p)); ok && !r.missing && at < min(len(r.log), len(w.truth[r.p].committed)) &&
+	if part, ok := w.newest().Partition(r.topic, int32(r.p)); ok && !r.missing && at < min(len(r.log), len(w.truth[r.p].committed)) &&
 		(slices.Contains(part.ISR, int32(r.n.id)) || slices.Contains(part.ELR, int32(r.n.id))) {
 		w.broken("node %d, partition %d: it is in sync %v or eligible %v, and drops what is committed", r.n.id, r.p, part.ISR, part.ELR)
 	}

@@ -26,7 +26,7 @@ func (w *simWorld) nemesis() {
 	w.stats.faults++
 	i := w.rng.IntN(simNodes)
 	n := w.nodes[i]
-	switch w.rng.IntN(12) {
+	switch w.rng.IntN(16) {
 	case 0, 1, 2:
 		w.kill(n, w.chance(50))
 	case 3:
@@ -63,6 +63,18 @@ func (w *simWorld) nemesis() {
 		}
 	case 11:
 		w.loseData(n)
+	case 12:
+		w.pauseAll(w.between(500*time.Millisecond, 10*time.Second))
+	case 13: // the leader of the metadata log does not notice that it is one no more
+		if w.chief >= 0 {
+			w.nodes[w.chief].pause(w.between(2*time.Second, 6*time.Second))
+		}
+	case 14:
+		w.late[i] = w.between(100*time.Millisecond, 2*time.Second)
+		w.note("node %d applies what is committed %v late", i, w.late[i])
+		w.after(w.between(time.Second, 6*time.Second), func() { w.late[i] = 0 })
+	case 15:
+		w.throttleFor(i, w.between(500*time.Millisecond, 8*time.Second))
 	}
 }
 
@@ -81,7 +93,7 @@ func (w *simWorld) ambush() {
 		return
 	}
 	again := func() { w.after(w.between(50*time.Millisecond, time.Second), w.ambush) }
-	part, ok := w.newest().Partition(simTopic, int32(w.rng.IntN(simPartitions)))
+	part, ok := w.newest().Partition(w.topic, int32(w.rng.IntN(simPartitions)))
 	if !ok || w.chief < 0 {
 		again()
 		return
@@ -148,7 +160,7 @@ func (w *simWorld) loseData(n *simNode) {
 		return
 	}
 	for p := range simPartitions {
-		part, ok := img.Partition(simTopic, int32(p))
+		part, ok := img.Partition(w.topic, int32(p))
 		if !ok || len(part.ISR) < simFactor || len(part.ISR) < len(part.Replicas) {
 			return
 		}
@@ -241,4 +253,6 @@ func (s *simStats) add(o simStats) {
 	s.restarts += o.restarts
 	s.reassigned += o.reassigned
 	s.unclean += o.unclean
+	s.retained += o.retained
+	s.topics += o.topics
 }
