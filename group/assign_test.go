@@ -13,20 +13,20 @@ import (
 	"github.com/keeplog/keeplog/metadata"
 )
 
-func topicID(n int) metadata.TopicID { return metadata.TopicID{byte(n >> 8), byte(n), 1} }
+func numberedTopic(n int) metadata.TopicID { return metadata.TopicID{byte(n >> 8), byte(n), 1} }
 
 // randomSpec makes members and topics. With same, all have one subscription.
 func randomSpec(rnd *rand.Rand, same bool) *assignSpec {
 	s := &assignSpec{topics: make(map[metadata.TopicID]assignTopic)}
 	topics := 1 + rnd.IntN(8)
 	for t := range topics {
-		s.topics[topicID(t)] = assignTopic{partitions: int32(1 + rnd.IntN(12))}
+		s.topics[numberedTopic(t)] = assignTopic{partitions: int32(1 + rnd.IntN(12))}
 	}
 	all := func() []metadata.TopicID {
 		var ids []metadata.TopicID
 		for t := range topics {
 			if same || rnd.IntN(2) == 0 {
-				ids = append(ids, topicID(t))
+				ids = append(ids, numberedTopic(t))
 			}
 		}
 		return ids
@@ -286,12 +286,12 @@ func TestUniformRacks(t *testing.T) {
 	for p := range 12 {
 		topic.racks = append(topic.racks, []string{racks[p%3]})
 	}
-	s.topics[topicID(1)] = topic
+	s.topics[numberedTopic(1)] = topic
 	for m, rack := range racks {
-		s.members = append(s.members, assignMember{id: fmt.Sprint(m), rack: rack, topics: []metadata.TopicID{topicID(1)}})
+		s.members = append(s.members, assignMember{id: fmt.Sprint(m), rack: rack, topics: []metadata.TopicID{numberedTopic(1)}})
 	}
 	for m, p := range (uniformAssignor{}).assign(s) {
-		for _, one := range p[topicID(1)] {
+		for _, one := range p[numberedTopic(1)] {
 			if one%3 != int32(m) {
 				t.Errorf("member in rack %s has partition %d", racks[m], one)
 			}
@@ -302,9 +302,9 @@ func TestUniformRacks(t *testing.T) {
 // TestRange: ranges follow one another; with equal topics, members get the same numbers of each; static members come first, by
 // instance id.
 func TestRange(t *testing.T) {
-	both := []metadata.TopicID{topicID(1), topicID(2)}
+	both := []metadata.TopicID{numberedTopic(1), numberedTopic(2)}
 	s := &assignSpec{
-		topics: map[metadata.TopicID]assignTopic{topicID(1): {partitions: 5}, topicID(2): {partitions: 5}},
+		topics: map[metadata.TopicID]assignTopic{numberedTopic(1): {partitions: 5}, numberedTopic(2): {partitions: 5}},
 		members: []assignMember{
 			{id: "a", topics: both}, {id: "b", instance: "z", topics: both}, {id: "c", instance: "y", topics: both[:1]},
 		},
@@ -338,13 +338,13 @@ func TestUniformLarge(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	s := &assignSpec{topics: make(map[metadata.TopicID]assignTopic)}
 	for n := range 1000 {
-		s.topics[topicID(n)] = assignTopic{partitions: 10}
+		s.topics[numberedTopic(n)] = assignTopic{partitions: 10}
 	}
 	for m := range 500 {
 		member := assignMember{id: fmt.Sprintf("%04d", m)}
 		for n := range 1000 {
 			if rnd.IntN(10) == 0 || n%500 == m {
-				member.topics = append(member.topics, topicID(n))
+				member.topics = append(member.topics, numberedTopic(n))
 			}
 		}
 		s.members = append(s.members, member)

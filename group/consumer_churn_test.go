@@ -27,7 +27,9 @@ type churner struct {
 	next time.Time
 	// classic members join, sync and heartbeat; lazy ones (eager protocol) give everything up before they join.
 	classic, eager, joined, busy bool
-	gone                         bool
+	// index is that of the topics that a classic leader assigned; it joins again when they have changed. 0: not the leader.
+	index uint64
+	gone  bool
 }
 
 // churn is a group with clients that come and go, in virtual time. It stops at the first thing that must not be.
@@ -40,6 +42,52 @@ type churn struct {
 	// epoch is the highest group epoch seen; it never goes back while the group is a consumer group.
 	epoch, assignment int32
 	losing            bool
+	// story is what was asked and answered.
+	story []string
+}
+
+// tell keeps a line of the story.
+func (c *churn) tell(format string, args ...any) {
+	c.story = append(c.story, c.now.Format("04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+// ask tells the story of a request and its answer.
+func (c *churn) ask(request any, then func(any)) {
+	c.tell("  > %s", c.brief(request))
+	c.bench.ask(request, func(answer any) {
+		c.tell("  < %s", c.brief(answer))
+		then(answer)
+	})
+}
+
+func (c *churn) brief(m any) string {
+	switch r := m.(type) {
+	case *ConsumerHeartbeatRequest:
+		return fmt.Sprintf("heartbeat %s epoch=%d topics=%v owned=%s (%v)", r.MemberID, r.MemberEpoch, r.SubscribedTopics, showPartitions(r.TopicPartitions, c.topics), r.TopicPartitions != nil)
+	case *ConsumerHeartbeatResponse:
+		if r.Err != nil {
+			return fmt.Sprintf("%s %v", r.MemberID, r.Err)
+		}
+		if r.Assignment == nil {
+			return fmt.Sprintf("%s epoch=%d", r.MemberID, r.MemberEpoch)
+		}
+		return fmt.Sprintf("%s epoch=%d %s", r.MemberID, r.MemberEpoch, showPartitions(*r.Assignment, c.topics))
+	case *JoinGroupRequest:
+		s, _ := parseSubscription(r.Protocols[0].Metadata)
+		return fmt.Sprintf("join %s topics=%v owned=%v", r.MemberID, s.topics, s.owned)
+	case *JoinGroupResponse:
+		return fmt.Sprintf("join %s generation=%d leader=%s %v", r.MemberID, r.Generation, r.Leader, r.Err)
+	case *SyncGroupRequest:
+		return fmt.Sprintf("sync %s generation=%d %d parts", r.MemberID, r.Generation, len(r.Assignments))
+	case *SyncGroupResponse:
+		parts, _ := parseAssignment(r.Assignment)
+		return fmt.Sprintf("sync %v %v", parts, r.Err)
+	case *HeartbeatRequest:
+		return fmt.Sprintf("classic heartbeat %s generation=%d", r.MemberID, r.Generation)
+	case *HeartbeatResponse:
+		return fmt.Sprintf("classic heartbeat %v", r.Err)
+	}
+	return fmt.Sprintf("%T %+v", m, m)
 }
 
 func (c *churn) fail(format string, args ...any) {
@@ -108,6 +156,7 @@ func (c *churn) event() {
 	case n == 5:
 		c.topics.set([]string{"a", "b", "new", "axe2"}[c.rnd.IntN(4)], c.rnd.IntN(8))
 	case n == 6:
+		c.tell("another coordinator")
 		c.reload()
 	case n == 7 && len(alive) > 0:
 		// A pause, perhaps longer than the session.
@@ -247,7 +296,7 @@ func (c *churn) act(x *churner) {
 	x.next = c.now.Add(time.Second)
 	switch {
 	case x.busy:
-	case x.classic && !x.joined:
+	case x.classic && (!x.joined || x.index != 0 && x.index != c.topics.index):
 		c.join(x)
 	case x.classic:
 		c.ask(&HeartbeatRequest{Group: "g", MemberID: x.id, InstanceID: optional(x.instance), Generation: x.epoch}, func(answer any) {
@@ -309,6 +358,10 @@ func (c *churn) join(x *churner) {
 
 func (c *churn) sync(x *churner, joined *JoinGroupResponse) {
 	r := &SyncGroupRequest{Group: "g", MemberID: x.id, InstanceID: optional(x.instance), Generation: x.epoch}
+	x.index = 0
+	if joined.Leader == x.id {
+		x.index = c.topics.index
+	}
 	if joined.Leader == x.id && !joined.SkipAssignment {
 		r.Assignments = c.lead(joined.Members)
 	}
@@ -502,13 +555,28 @@ func churnSeed() uint64 {
 	return uint64(time.Now().UnixNano())
 }
 
+// churnFor is how long the churn goes on: KEEPLOG_HARNESS_SECONDS, else three seconds.
+func churnFor() time.Duration {
+	if n, err := strconv.Atoi(os.Getenv("KEEPLOG_HARNESS_SECONDS")); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	return 3 * time.Second
+}
+
 // TestConsumerChurn: members of both protocols join, leave, die, pause, change what they read, lose requests and answers, topics
 // come, grow and go, and coordinators change. No partition is ever read by two members, epochs never go back, what is stored is
 // always what the state is, and after quiet everything is read.
 func TestConsumerChurn(t *testing.T) {
-	first, until := churnSeed(), time.Now().Add(4*time.Second)
+	first, until := churnSeed(), time.Now().Add(churnFor())
+	lives := 0
+	defer func() { t.Logf("KEEPLOG_SEED=%d, %d lives", first, lives) }()
 	for seed := first; time.Now().Before(until); seed++ {
-		if fault := newChurn(t, seed).live(); fault != "" {
+		lives++
+		c := newChurn(t, seed)
+		if fault := c.live(); fault != "" {
+			for _, line := range c.story[max(0, len(c.story)-100):] {
+				t.Log(line)
+			}
 			t.Fatalf("KEEPLOG_SEED=%d: %s", seed, fault)
 		}
 	}

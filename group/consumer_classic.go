@@ -21,7 +21,7 @@ func (c *consumer) joinGroup(r *JoinGroupRequest, env Env) Effects {
 	if err := c.checkJoin(r, env); err != nil {
 		id := r.MemberID
 		if err == ErrMemberIDRequired {
-			id = env.NewID()
+			id = c.promise(r, env)
 		}
 		return Effects{Replies: []Reply{{env.Ticket, refuseJoin(id, err)}}}
 	}
@@ -51,7 +51,13 @@ func (c *consumer) checkJoin(r *JoinGroupRequest, env Env) error {
 		return ErrInconsistentProtocol
 	case r.MemberID == "" && r.InstanceID == nil && r.RequireKnownID:
 		return ErrMemberIDRequired
-	case r.InstanceID == nil || r.MemberID == "":
+	case r.MemberID == "":
+		return nil
+	case r.InstanceID == nil:
+		// Whoever was put out while it was away must hear of it, because it still reads what is another's now.
+		if _, promised := c.promised[r.MemberID]; !promised && c.members[r.MemberID] == nil {
+			return ErrUnknownMember
+		}
 		return nil
 	case static == nil:
 		return ErrUnknownMember
@@ -59,6 +65,18 @@ func (c *consumer) checkJoin(r *JoinGroupRequest, env Env) error {
 		return ErrFencedInstance
 	}
 	return nil
+}
+
+// promise gives a new member its id, with which it is to join again within its session timeout.
+func (c *consumer) promise(r *JoinGroupRequest, env Env) string {
+	for id, until := range c.promised {
+		if until.Before(env.Now) || len(c.promised) >= maxPending {
+			delete(c.promised, id)
+		}
+	}
+	id := env.NewID()
+	c.promised[id] = env.Now.Add(r.SessionTimeout)
+	return id
 }
 
 // speaks says whether one of the protocols is known to all classic members.
@@ -82,6 +100,7 @@ func (c *consumer) admit(r *JoinGroupRequest, told subscription, env Env) Effect
 	if id == "" {
 		id = env.NewID()
 	}
+	delete(c.promised, id)
 	old := c.staticOf(r.InstanceID)
 	if old != nil && r.MemberID == "" && c.mayDowngrade([]*consumerMember{old}, 1, env) {
 		return c.downgrade([]*consumerMember{old}, &classicJoiner{id, r}, env)

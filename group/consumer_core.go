@@ -36,6 +36,8 @@ type consumer struct {
 	hashIndex uint64
 	hashed    bool
 	lookup    *lookup
+	// promised are ids that were given to classic members that are to join again with them, and until when.
+	promised map[string]time.Time
 	// changed are the keys whose entries the step under way writes.
 	changed map[string]bool
 }
@@ -54,7 +56,10 @@ func (t memberTimers) first() (first time.Time) {
 }
 
 func newConsumer(group string) *consumer {
-	return &consumer{id: group, consumerState: newConsumerState(), timers: make(map[string]memberTimers), changed: make(map[string]bool)}
+	return &consumer{
+		id: group, consumerState: newConsumerState(), timers: make(map[string]memberTimers), changed: make(map[string]bool),
+		promised: make(map[string]time.Time),
+	}
 }
 
 // loadConsumer makes the core of a consumer group from its entries.

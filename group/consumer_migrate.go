@@ -59,34 +59,56 @@ func upgrade(old *classic, c *consumer, env Env) *refusal {
 		return refuse(ErrGroupNotFound, "Group %s is not a consumer group.", old.id)
 	}
 	c.epoch, c.assignmentEpoch = old.generation, old.generation
-	for _, from := range old.members {
-		m, err := upgraded(from, old, env.Topics)
-		if err != nil {
+	members := make([]*consumerMember, len(old.members))
+	claims := make([]grants, len(old.members))
+	for i, from := range old.members {
+		var err error
+		if members[i], claims[i], err = upgraded(from, old, env.Topics); err != nil {
 			return refuse(ErrGroupNotFound, "Cannot upgrade the classic group %s to consumer group because the embedded consumer protocol is malformed.", old.id)
 		}
+	}
+	// What members were assigned comes first, then what they said they hold: where the last generation had no assignment yet,
+	// cooperative members go on with what they had before.
+	for _, m := range members {
 		c.withoutHeld(m)
 		c.put(m)
-		c.setTarget(m.id, m.assigned.partitions())
-		c.extend(m, env)
+	}
+	for i, m := range members {
+		more := *m
+		more.assigned = make(grants)
+		for id, list := range m.assigned {
+			more.assigned.add(id, list...)
+		}
+		for id, list := range claims[i] {
+			for _, g := range list {
+				if _, has := m.assigned.find(id, g.partition); !has {
+					more.assigned.add(id, g)
+				}
+			}
+		}
+		c.withoutHeld(&more)
+		c.put(&more)
+		c.setTarget(m.id, more.assigned.partitions())
+		c.extend(&more, env)
 	}
 	// The hash is that of the topics as the assignment found them, as far as anybody knows.
 	c.hash = hashTopics(c.topicNames(), env.Topics)
 	return nil
 }
 
-// upgraded is a classic member as a member of a consumer group.
-func upgraded(from *member, old *classic, topics Topics) (*consumerMember, error) {
+// upgraded is a classic member as a member of a consumer group, and what it said it holds.
+func upgraded(from *member, old *classic, topics Topics) (*consumerMember, grants, error) {
 	protocol := old.protocol
 	if protocol == nil && len(from.protocols) > 0 {
 		protocol = &from.protocols[0].Name
 	}
 	subscribed, err := parseSubscription(from.metadata(protocol))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	assigned, err := parseAssignment(from.assignment)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m := newConsumerMember(from.id)
 	m.instance, m.rack, m.clientID, m.clientHost = text(from.instance), subscribed.rack, from.clientID, from.clientHost
@@ -94,19 +116,25 @@ func upgraded(from *member, old *classic, topics Topics) (*consumerMember, error
 	m.topics = sortedTopics(subscribed.topics)
 	m.epoch, m.previous = old.generation, old.generation
 	m.classic = &classicSide{sessionTimeoutMs: int32(from.session.Milliseconds()), protocols: from.protocols}
-	m.assigned = make(grants)
-	for _, t := range assigned {
+	m.assigned = granted(assigned, old.generation, topics)
+	return m, granted(subscribed.owned, old.generation, topics), nil
+}
+
+// granted are the partitions that exist of those that a client named.
+func granted(named []namedPartitions, epoch int32, topics Topics) grants {
+	g := make(grants)
+	for _, t := range named {
 		id, partitions, ok := topics.Topic(t.topic)
 		if !ok {
 			continue
 		}
 		for _, p := range sortedPartitions(t.partitions) {
-			if _, has := m.assigned.find(id, p); !has && p >= 0 && int(p) < partitions {
-				m.assigned.add(id, grant{p, old.generation})
+			if _, has := g.find(id, p); !has && p >= 0 && int(p) < partitions {
+				g.add(id, grant{p, epoch})
 			}
 		}
 	}
-	return m, nil
+	return g
 }
 
 func sortedPartitions(list []int32) []int32 {
@@ -119,8 +147,8 @@ func sortedPartitions(list []int32) []int32 {
 func (c *consumer) withoutHeld(m *consumerMember) {
 	for id, list := range m.assigned {
 		free := slices.DeleteFunc(slices.Clone(list), func(g grant) bool {
-			_, held := c.holders[place{id, g.partition}]
-			return held
+			who, held := c.holders[place{id, g.partition}]
+			return held && who != m.id
 		})
 		m.assigned[id] = free
 		if len(free) == 0 {
@@ -135,9 +163,9 @@ type classicJoiner struct {
 	r  *JoinGroupRequest
 }
 
-// downgrade makes a classic group of the members that stay, all of which speak the classic protocol. What they are to have
-// becomes their assignment. Where members have left, all are to join again; where a static member comes back, nothing else
-// changes.
+// downgrade makes a classic group of the members that stay, all of which speak the classic protocol. What they hold becomes
+// their assignment. Where members have left, or not everybody has got to the target, all are to join again; where a static
+// member comes back to a group that is settled, nothing else changes.
 func (c *consumer) downgrade(out []*consumerMember, in *classicJoiner, env Env) Effects {
 	k := newClassic(c.id)
 	k.stored = c.stored()
@@ -152,8 +180,7 @@ func (c *consumer) downgrade(out []*consumerMember, in *classicJoiner, env Env) 
 		if to == nil {
 			continue
 		}
-		target := appendAssignment(nil, subscriptionVersion(to), named(c.target[id], env.Topics))
-		to.assignment = target
+		to.assignment = appendAssignment(nil, subscriptionVersion(to), named(from.assigned.partitions(), env.Topics))
 		k.members = append(k.members, to)
 		k.byID[to.id] = to
 		if to.instance != nil {
@@ -169,14 +196,30 @@ func (c *consumer) downgrade(out []*consumerMember, in *classicJoiner, env Env) 
 	k.learnTopics()
 	f := &effects{c: k, env: env}
 	k.store(f)
-	if in == nil {
+	switch {
+	case in == nil:
 		k.prepare(f)
-	} else {
-		m := k.byID[in.id]
-		f.reply(env.Ticket, &JoinGroupResponse{Generation: k.generation, ProtocolType: k.protocolType, Protocol: k.protocol, MemberID: m.id})
+	case !c.settledButAway():
+		k.byID[in.id].joining = env.Ticket
+		k.prepare(f)
+	default:
+		f.reply(env.Ticket, &JoinGroupResponse{Generation: k.generation, ProtocolType: k.protocolType, Protocol: k.protocol, MemberID: in.id})
 	}
 	f.Become = k
 	return f.Effects
+}
+
+// settledButAway says that everybody has got to the target, static members that are away aside.
+func (c *consumer) settledButAway() bool {
+	if c.epoch != c.assignmentEpoch {
+		return false
+	}
+	for _, m := range c.members {
+		if !c.reconciled(m) && (m.epoch != leftForNow || m.state != stable || !m.assigned.partitions().Equal(c.target[m.id])) {
+			return false
+		}
+	}
+	return true
 }
 
 // member is the joiner in the place of the static member that it replaces; nil without one.
