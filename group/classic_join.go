@@ -371,7 +371,7 @@ func (c *classic) onGone(t Ticket, f *effects) {
 		case t == 0:
 		case m.joining == t && m.anonymous && m.fresh:
 			c.remove(m, f)
-			c.afterRemoval(f)
+			c.completeIfJoined(f, true)
 			return
 		case m.joining == t:
 			f.reply(m.joining, refuseJoin(m.id, ErrRebalanceInProgress))

@@ -16,7 +16,7 @@ type Proposer interface {
 	// Proposals take effect in the order of the calls; without records it waits for those before. After an error nobody knows
 	// whether the records are committed. It may be called from many goroutines, and gathers what they bring.
 	ProposeOffsets(ctx context.Context, records []metadata.Record) (index uint64, results []metadata.Result, err error)
-	// Applied is the index up to which this broker's tables are; WaitApplied waits for one.
+	// Applied is the index up to which this broker's tables are, also when nothing else has changed; WaitApplied waits for one.
 	Applied() uint64
 	WaitApplied(ctx context.Context, index uint64) error
 }
