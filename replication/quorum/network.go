@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/keeplog/keeplog/internal/invariant"
 )
 
 // rpcTimeout bounds one of Raft's messages; for a snapshot the library stretches it by size.
@@ -39,7 +41,7 @@ func newTransport(s *stream, o *Options, t transport) transport {
 
 // SetHeartbeatHandler does nothing: heartbeats take the way of all messages.
 func (t transport) SetHeartbeatHandler(f func(raft.RPC)) {
-	if t.fastPath {
+	if t.fastPath || invariant.Seeded(invariant.FastPath) {
 		t.NetworkTransport.SetHeartbeatHandler(f)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/keeplog/keeplog/internal/invariant"
 )
 
 // verifySoon is how long VerifySoon waits for messages that are sent anyway.
@@ -28,7 +30,7 @@ func (q *Quorum) VerifyLeader(ctx context.Context) error {
 func (q *Quorum) VerifySoon(ctx context.Context) error {
 	then := time.Now()
 	term, err := q.Lead()
-	if err != nil || q.peers == nil {
+	if err != nil || q.peers == nil || invariant.Seeded(invariant.NotVerified) {
 		return err
 	}
 	t := time.NewTimer(verifySoon)
