@@ -62,6 +62,7 @@ func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 		}
 		return true
 	})...)
+	records = append(records, p.planShards(r.ID)...)
 	return append(records, registered), nil
 }
 
@@ -113,6 +114,7 @@ func (p *planner) planExpired(ids []metadata.BrokerID) []metadata.Record {
 			records = append(records, metadata.BrokerFenced{ID: id, Epoch: b.Epoch, Fenced: true, ShuttingDown: b.ShuttingDown})
 		}
 	}
+	records = append(records, p.planShards(ids...)...)
 	return append(records, p.each(func(e *edit) bool {
 		e.remove(ids...)
 		return len(e.next.ISR) < len(e.was.ISR) || slices.Contains(ids, e.was.Leader)
@@ -148,6 +150,7 @@ func (p *planner) planUnfence(id metadata.BrokerID, epoch int64) ([]metadata.Rec
 	}
 	p.suppose(id, true)
 	records := []metadata.Record{metadata.BrokerFenced{ID: id, Epoch: epoch, Fenced: false}}
+	records = append(records, p.planShards()...)
 	return append(records, p.each(func(e *edit) bool {
 		return slices.Contains(e.was.Replicas, id) && p.img.LeaderOf(e.was) == metadata.NoLeader
 	})...), nil
@@ -166,6 +169,7 @@ func (p *planner) planShutdown(id metadata.BrokerID, epoch int64) ([]metadata.Re
 		records = append(records, metadata.BrokerFenced{ID: id, Epoch: epoch, Fenced: b.Fenced, ShuttingDown: true})
 	}
 	p.suppose(id, false)
+	records = append(records, p.planLeaving(id)...)
 	return append(records, p.each(func(e *edit) bool {
 		return e.was.Leader == id && slices.ContainsFunc(e.was.ISR, p.mayLead)
 	})...), nil

@@ -55,6 +55,8 @@ type Options struct {
 	// answered after it: else a controller that was cut off, and does not know it yet, would have a leader beside it go on
 	// answering for up to half a second longer than its successor waits.
 	Verify func(context.Context) error
+	// Busy says that there are groups in a shard: without any it moves at once when that makes the brokers' parts even. Nil is always.
+	Busy func(shard int32) bool
 	// Node is the broker of this process: a proposal that is done has been applied here, so WaitApplied does not wait for it.
 	Node   metadata.BrokerID
 	Logger *slog.Logger

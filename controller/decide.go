@@ -29,8 +29,7 @@ func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Recor
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrNotController, err)
 	}
-	p := &planner{img: c.o.Proposer.Image(), static: c.o.Static, rand: c.o.Rand, newID: c.topicID, live: c.running}
-	p.heard = c.hearing(p.img)
+	p := c.planner()
 	records := f(p)
 	for done := 0; done < len(records); {
 		n := batch(records[done:])
@@ -41,12 +40,40 @@ func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Recor
 			case err != nil:
 				report(done+i, metadata.Result{}, fmt.Errorf("%w: %w", ErrNotCommitted, err))
 			default:
+				c.noteReleased(p.img, records[done+i], results[i])
 				report(done+i, results[i], refusal(results[i]))
 			}
 		}
 		done += n
 	}
 	return index, nil
+}
+
+// planner looks at the newest image.
+func (c *Controller) planner() *planner {
+	p := &planner{img: c.o.Proposer.Image(), static: c.o.Static, rand: c.o.Rand, newID: c.topicID, live: c.running}
+	p.heard, p.handed = c.hearing(p.img), c.handing(p.img)
+	return p
+}
+
+func (c *Controller) noteReleased(img *metadata.Image, rec metadata.Record, r metadata.Result) {
+	c.liveMu.Lock()
+	defer c.liveMu.Unlock()
+	c.live.released(img, rec, r)
+}
+
+// handing is how a plan asks whether a shard may be given on.
+func (c *Controller) handing(img *metadata.Image) func(int32) bool {
+	c.liveMu.Lock()
+	defer c.liveMu.Unlock()
+	if !c.live.ticked {
+		return nil
+	}
+	return func(shard int32) bool {
+		c.liveMu.Lock()
+		defer c.liveMu.Unlock()
+		return c.live.handed(img, shard)
+	}
 }
 
 // running says whether the process of a registered broker is, or may be, running when another wants its place.

@@ -177,12 +177,15 @@ func (c *Controller) Tick(ctx context.Context, now time.Duration) error {
 			return err
 		}
 	}
+	if err := c.tendShards(ctx, now); err != nil {
+		return err
+	}
 	return c.reconcile(ctx, now)
 }
 
 // reconcile looks at all partitions when the image is another than last time, or something is due.
 func (c *Controller) reconcile(ctx context.Context, now time.Duration) error {
-	index := c.o.Proposer.Image().Index()
+	index := c.o.Proposer.Image().Changed()
 	c.liveMu.Lock()
 	every := c.balanceEvery()
 	balance := every > 0 && now-c.live.balanced >= every
@@ -196,7 +199,7 @@ func (c *Controller) reconcile(ctx context.Context, now time.Duration) error {
 	}
 	var seen uint64
 	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) {
-		seen = p.img.Index()
+		seen = p.img.Changed()
 		wanting := p.leaderless()
 		c.liveMu.Lock()
 		due := c.live.due(wanting, now)

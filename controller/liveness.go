@@ -56,6 +56,11 @@ type liveness struct {
 	// looked is the index of the image that was last reconciled; balanced is the time of the last preferred election.
 	looked   uint64
 	balanced time.Duration
+	// releases are the shards of groups that were taken away from live brokers; hosts are the brokers that may have some, the same ones
+	// since hostsSince.
+	releases   map[int32]release
+	hosts      []metadata.BrokerID
+	hostsSince time.Duration
 }
 
 // observe takes note of the image. The first one of a term gives every broker the grace to report; so does a pause of this

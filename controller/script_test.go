@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -26,6 +27,8 @@ type world struct {
 	leader bool
 	term   uint64
 	c      *Controller
+	// busy says that every shard has groups.
+	busy bool
 	// now is the controller's monotonic clock; commands set it with at=.
 	now time.Duration
 }
@@ -58,6 +61,7 @@ func newWorld() *world {
 		Proposer: w, Static: config.Default(), Rand: rand.New(rand.NewPCG(1, 2)),
 		NewID: func() metadata.TopicID { w.ids++; return metadata.TopicID{w.ids} },
 		Node:  -1,
+		Busy:  func(int32) bool { return w.busy },
 	})
 	return w
 }
@@ -384,6 +388,10 @@ func (w *world) brokers(t *testing.T, d *datadriven.TestData, b *strings.Builder
 		_, _, _ = w.ProposeAt(ctx, 0, []metadata.Record{metadata.FeatureLevel{Name: elrFeature, Level: int16(c.number("elr", 0))}})
 	case "image":
 		w.show(b)
+	case "shards":
+		w.showShards(b)
+	case "busy":
+		w.busy = !d.HasArg("off")
 	default:
 		w.partitions(c)
 	}
@@ -584,6 +592,22 @@ func (w *world) show(b *strings.Builder) {
 		}
 		slices.Sort(keys)
 		fmt.Fprintf(b, "%v %v\n", res, keys)
+	}
+}
+
+// showShards tells how many shards each broker has, -1 being nobody, and at which epochs.
+func (w *world) showShards(b *strings.Builder) {
+	count, epochs := map[int32]int{}, map[int32]map[int64]bool{}
+	for i := range int32(metadata.Shards) {
+		s := w.img.Shard(i)
+		count[s.Owner]++
+		if epochs[s.Owner] == nil {
+			epochs[s.Owner] = map[int64]bool{}
+		}
+		epochs[s.Owner][s.Epoch] = true
+	}
+	for _, id := range slices.Sorted(maps.Keys(count)) {
+		fmt.Fprintf(b, "%d: %d shards, epochs %v\n", id, count[id], slices.Sorted(maps.Keys(epochs[id])))
 	}
 }
 

@@ -5,7 +5,7 @@
 // its first exchange names the cluster and the broker that is meant, and ends it where another one answers.
 //
 //	caller ─► queue of the lane (bounded) ─► writer: dial, back-off, write ─► link ─► reader: answers in order ─► caller
-//	            control · heartbeat · fetch · 8 × forward                      64 calls in flight
+//	            control · heartbeat · fetch · commands · 8 × forward           64 calls in flight
 //
 // Calls of a lane are sent in the order in which they were queued, and answered in that order. A call that ends by its deadline ends its
 // link, for those behind it wait for the same answer; one that is cancelled leaves it open. What was sent and not answered may have been
@@ -16,6 +16,7 @@
 //	Fetch, in each partition     tag 10000  i64                         stable end of the follower
 //	BrokerHeartbeat              tag 10000  (uuid, i32) …               replicas whose data is lost
 //	Envelope                     tag 10000  i32                         the broker that the client asked
+//	                             tag 10001  empty                       what is in it is a command of the metadata log; in the answer, its outcome
 //
 // Who owns what. The lane's goroutine alone dials and writes; the link's alone reads. The records of a [FetchResponse] lie in a buffer that
 // Release gives back.
@@ -42,6 +43,8 @@ const (
 	TagLost uint32 = 10_000
 	// TagReceiver is in Envelope: 4 bytes, the broker that the client asked.
 	TagReceiver uint32 = 10_000
+	// TagCommand is in Envelope, empty: its bytes are a command of the metadata log.
+	TagCommand uint32 = 10_001
 )
 
 const (
@@ -89,8 +92,8 @@ type Client struct {
 
 // peer is another broker.
 type peer struct {
-	control, heartbeat, fetch *lane
-	forward                   [forwardLanes]*lane
+	control, heartbeat, fetch, commands *lane
+	forward                             [forwardLanes]*lane
 }
 
 // New makes a client that has no connection yet.
@@ -131,7 +134,7 @@ func (c *Client) Forget(id metadata.BrokerID) {
 }
 
 func (p *peer) lanes() []*lane {
-	return append([]*lane{p.control, p.heartbeat, p.fetch}, p.forward[:]...)
+	return append([]*lane{p.control, p.heartbeat, p.fetch, p.commands}, p.forward[:]...)
 }
 
 // peer finds or makes what there is for a broker. The goroutines of a lane start with its first call.
@@ -146,7 +149,10 @@ func (c *Client) peer(id metadata.BrokerID) (*peer, error) {
 	}
 	p := c.peers[id]
 	if p == nil {
-		p = &peer{control: newLane(c, id, maxAnswer), heartbeat: newLane(c, id, maxAnswer), fetch: newLane(c, id, maxFetched)}
+		p = &peer{
+			control: newLane(c, id, maxAnswer), heartbeat: newLane(c, id, maxAnswer), fetch: newLane(c, id, maxFetched),
+			commands: newLane(c, id, maxAnswer),
+		}
 		for i := range p.forward {
 			p.forward[i] = newLane(c, id, maxAnswer)
 		}

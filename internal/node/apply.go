@@ -38,9 +38,16 @@ func newApplier(self metadata.BrokerID, q *quorum.Quorum, r *isr.Replicas, s *se
 
 // changed is the metadata log's subscriber.
 func (a *applier) changed(d metadata.Delta, img *metadata.Image) {
-	a.settings.update(img)
+	if !d.Empty() {
+		a.settings.update(img)
+	}
 	a.mu.Lock()
 	a.seen = img.Index()
+	if d.Empty() && !a.busy && !a.all && len(a.topics) == 0 {
+		a.reached(img.Index()) // offsets are no business of the partitions
+		a.mu.Unlock()
+		return
+	}
 	for _, t := range d.Topics {
 		a.topics[t.Topic().ID] = struct{}{}
 	}
@@ -126,13 +133,19 @@ func (a *applier) apply() {
 	}
 	a.replicas.Apply(img, ids)
 	a.mu.Lock()
-	a.applied, a.busy = img.Index(), false
-	close(a.moved)
-	a.moved = make(chan struct{})
+	a.busy = false
+	a.reached(img.Index())
 	a.mu.Unlock()
 	if a.told != nil && (all || len(ids) > 0) {
 		a.told()
 	}
+}
+
+// reached notes the image that the partitions have. The lock is held.
+func (a *applier) reached(index uint64) {
+	a.applied = max(a.applied, index)
+	close(a.moved)
+	a.moved = make(chan struct{})
 }
 
 // wait returns when the partitions have an image of at least index, at once while they are not kept up to date yet.

@@ -257,8 +257,12 @@ func (c *cluster) takeOver() {
 	}
 }
 
-// forget ends the connections to brokers that are elsewhere now.
+// forget ends the connections to brokers that are elsewhere now. A change of the shards of groups is reported at once: who gets one
+// waits for who had it.
 func (c *cluster) forget(d metadata.Delta, _ *metadata.Image) {
+	if len(d.Shards) > 0 {
+		c.due()
+	}
 	name := c.node.internalName()
 	for _, b := range d.Brokers {
 		if b.Before == nil {

@@ -34,6 +34,7 @@ func (n *Node) openQuorum(ctx context.Context) error {
 		Fatal: func(err error) { n.o.Fatal(fmt.Errorf("%w: metadata log: %w", ErrStorage, err)) }, Logger: n.loggers.room("quorum"),
 	}
 	if !n.cfg.Alone() {
+		o.Remote = n.submit // called once this broker is registered
 		controller, controllerAt := n.cfg.Controller()
 		_, internalAt := n.cfg.Internal()
 		o.Listener, o.Join, o.Controller, o.Internal = n.listener(controller.Name), n.cfg.Join(), n.told(controllerAt), n.told(internalAt)
@@ -82,7 +83,7 @@ func (n *Node) newController() *controller.Controller {
 	rand.Read(s[:])
 	o := controller.Options{
 		Proposer: proposer{n.quorum, n.applier}, Static: n.cfg, Rand: mathrand.New(mathrand.NewChaCha8(s)), Node: n.cfg.NodeID(),
-		Logger: n.loggers.room("controller"),
+		Logger: n.loggers.room("controller"), Busy: func(shard int32) bool { return n.quorum.Tables().Count(shard) > 0 },
 	}
 	if !n.cfg.Alone() {
 		o.Verify = n.quorum.VerifySoon

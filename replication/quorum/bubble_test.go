@@ -50,6 +50,8 @@ type bubble struct {
 	r      *rand.Rand
 	c      *cluster
 	faults int
+	// groups says that nodes register themselves after a start.
+	groups bool
 
 	mu     sync.Mutex
 	acked  map[int]bool
@@ -194,7 +196,9 @@ func (b *bubble) heal() {
 			b.stores[id] = s
 			n.wrap = func(*MemStore) Store { return s }
 			n.start()
-			n.q.SetBrokerEpoch(int64(b.faults)*10 + int64(id))
+			if !b.groups {
+				n.q.SetBrokerEpoch(int64(b.faults)*10 + int64(id))
+			}
 		}
 	}
 }

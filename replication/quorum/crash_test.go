@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/vfs"
 )
 
@@ -18,6 +19,8 @@ type life struct {
 	store *MemStore
 	// acked and sent are the topics whose proposals were answered, and made.
 	acked, sent int
+	// offsets says that it commits offsets instead.
+	offsets bool
 }
 
 // start runs it on a goroutine of its own, which ends where a process would.
@@ -57,9 +60,19 @@ func (l *life) run(t *testing.T, rounds int) {
 		return
 	}
 	q.SetBrokerEpoch(1)
+	work := func(i int) error {
+		_, err := q.Propose(ctx, topics(i, 1))
+		return err
+	}
+	if l.offsets {
+		var err error
+		if work, err = commitOffsets(ctx, q); err != nil {
+			return
+		}
+	}
 	for i := range rounds {
 		l.sent++
-		if _, err := q.Propose(ctx, topics(l.sent, 1)); err != nil {
+		if work(l.sent) != nil {
 			return
 		}
 		l.acked = l.sent
@@ -156,4 +169,25 @@ func exitGoroutine(told chan struct{}) func(error) {
 		once.Do(func() { close(told) })
 		runtime.Goexit()
 	}
+}
+
+// commitOffsets prepares a node for groups; what it returns commits an offset.
+func commitOffsets(ctx context.Context, q *Quorum) (func(int) error, error) {
+	a, err := q.Propose(ctx, []metadata.Record{metadata.BrokerRegistered{ID: 1, Incarnation: [16]byte{1}}, offsetsTopic})
+	if err != nil {
+		return nil, err
+	}
+	q.SetBrokerEpoch(a.Results[0].Value)
+	shard := metadata.ShardOf("group")
+	if a, err = q.Propose(ctx, []metadata.Record{metadata.ShardAssigned{Shard: shard, Epoch: q.Image().Shard(shard).Epoch, Owner: 1}}); err != nil {
+		return nil, err
+	}
+	epoch := a.Results[0].Value
+	return func(i int) error {
+		a, err := q.ProposeOffsets(ctx, []metadata.Record{commitOf("group", epoch, 0, int64(i))})
+		if err == nil {
+			err = a.Results[0].Err()
+		}
+		return err
+	}, nil
 }

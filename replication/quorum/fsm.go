@@ -18,8 +18,8 @@ type fsm struct {
 	image atomic.Pointer[metadata.Image]
 	// tables are changed in place, before the image that goes with them is shown.
 	tables *metadata.Tables
-	log   *slog.Logger
-	fail  func(error)
+	log    *slog.Logger
+	fail   func(error)
 	// stuck is set after an entry could not be applied: nothing more is.
 	stuck error
 	// check looks at an image whose cluster changed.

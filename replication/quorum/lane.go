@@ -44,8 +44,8 @@ type proposal struct {
 	group []byte
 	// records is their number, commits that of the changes of groups in them.
 	records, commits int
-	state atomic.Int32
-	done  chan struct{}
+	state            atomic.Int32
+	done             chan struct{}
 	// applied and err are set before done is closed.
 	applied Applied
 	err     error

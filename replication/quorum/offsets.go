@@ -18,13 +18,14 @@ import (
 const (
 	maxCommits = 512
 	maxOffsets = 64 << 10
-	// carryPause is the wait before an entry is carried again, carryTime bounds one question to the leader.
-	carryPause = 20 * time.Millisecond
-	carryTime  = 10 * time.Second
+	// An entry is carried again after carryPause at first, later after carryPauses at most; carryTime bounds one question to the leader.
+	carryPause  = 20 * time.Millisecond
+	carryPauses = 320 * time.Millisecond
+	carryTime   = 10 * time.Second
 )
 
-// errForeignCommand says that a command from another node is none of the lane of offsets.
-var errForeignCommand = errors.New("quorum: no command of groups")
+// ErrForeignCommand says that a command from another node is none of the lane of offsets.
+var ErrForeignCommand = errors.New("quorum: no command of groups")
 
 // ProposeOffsets commits records of groups, on any node, and waits until it is known what became of them: until the leader has applied
 // them, this node may do so later (see WaitIndex). Records are accepted or refused one by one. What this node proposes is committed in the
@@ -71,16 +72,16 @@ func checkSubmitted(payload []byte) error {
 	c, err := metadata.DecodeCommand(payload)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errForeignCommand, err)
+		return fmt.Errorf("%w: %w", ErrForeignCommand, err)
 	case c.Session.Lane != metadata.LaneOffsets || c.Session.Epoch == metadata.NoEpoch:
-		return fmt.Errorf("%w: its session is another lane's", errForeignCommand)
+		return fmt.Errorf("%w: its session is another lane's", ErrForeignCommand)
 	}
 	for i := range c.Groups {
 		for _, rec := range c.Groups[i].Records {
 			switch rec.(type) {
 			case metadata.OffsetsCommitted, metadata.OffsetsRemoved, metadata.GroupChanged, metadata.GroupRemoved:
 			default:
-				return fmt.Errorf("%w: a record %q is in it", errForeignCommand, rec.Kind())
+				return fmt.Errorf("%w: a record %q is in it", ErrForeignCommand, rec.Kind())
 			}
 		}
 	}
@@ -120,6 +121,7 @@ func waitApplied(ctx context.Context, f raft.Future) error {
 // carry sees an entry of the lane of offsets through, whoever leads.
 func (l *lane) carry(payload []byte) (metadata.Outcome, error) {
 	q := l.q
+	pause := carryPause
 	for tried := false; ; tried = true {
 		changed := q.changes()
 		out, err := q.carryOnce(changed, payload)
@@ -132,10 +134,12 @@ func (l *lane) carry(payload []byte) (metadata.Outcome, error) {
 		case q.ctx.Err() != nil:
 			return metadata.Outcome{}, fmt.Errorf("%w: %w: %w", ErrUnknownOutcome, ErrClosed, err)
 		}
-		t := time.NewTimer(carryPause)
+		t := time.NewTimer(pause)
 		select {
 		case <-changed:
+			pause = carryPause
 		case <-t.C:
+			pause = min(2*pause, carryPauses)
 		case <-q.ctx.Done():
 		}
 		t.Stop()

@@ -10,6 +10,10 @@ import (
 
 // envelope serves a request that a client made to another node, as the controller. Only what the controller serves may be in it.
 func (a *API) envelope(c *Call, req *kmsg.EnvelopeRequest) {
+	if peer.IsCommand(req) {
+		a.command(c, req)
+		return
+	}
 	if !a.leading() {
 		c.reply(&kmsg.EnvelopeResponse{ErrorCode: codeNotController})
 		return

@@ -114,6 +114,8 @@ type Quorum interface {
 	// AddVoter makes a node that runs a voter; RemoveVoter takes one out. The directory tells a disk that was replaced from the one before.
 	AddVoter(context.Context, QuorumMember) error
 	RemoveVoter(ctx context.Context, id metadata.BrokerID, directory metadata.DirectoryID) error
+	// Submit commits, as the leader, a command that another broker made: see quorum.Quorum.
+	Submit(ctx context.Context, command []byte) (metadata.Outcome, error)
 }
 
 // What AddVoter and RemoveVoter say.

@@ -1,0 +1,746 @@
+package quorum
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/vfs"
+)
+
+var offsetsTopic = metadata.TopicCreated{Name: "t", ID: metadata.TopicID{1}, Partitions: make([]metadata.Partition, 4)}
+
+// commitOf commits one offset of a group in a partition.
+func commitOf(group string, epoch int64, partition int32, offset int64) metadata.OffsetsCommitted {
+	return metadata.OffsetsCommitted{
+		Shard: metadata.ShardOf(group), ShardEpoch: epoch, Group: group, Offsets: []metadata.OffsetCommit{{
+			GroupPartition: metadata.GroupPartition{Topic: offsetsTopic.ID, Partition: partition}, Offset: offset, LeaderEpoch: -1, Expires: -1,
+		}},
+	}
+}
+
+// committed is the offset of a group in partition 0 as a node has it, −1 for none.
+func committed(q *Quorum, group string) int64 {
+	c, ok := q.Tables().Offset(group, metadata.GroupPartition{Topic: offsetsTopic.ID})
+	if !ok {
+		return -1
+	}
+	return c.Offset
+}
+
+// groupsOn prepares a single node for groups: shards are its own at the returned epoch.
+func groupsOn(n *node, groups ...string) (epoch int64) {
+	n.t.Helper()
+	a := n.propose(metadata.BrokerRegistered{ID: 1, Incarnation: [16]byte{byte(n.q.Image().Index())}}, offsetsTopic)
+	n.q.SetBrokerEpoch(a.Results[0].Value)
+	var claims []metadata.Record
+	for _, g := range groups {
+		claims = append(claims, metadata.ShardAssigned{Shard: metadata.ShardOf(g), Epoch: n.q.Image().Shard(metadata.ShardOf(g)).Epoch, Owner: 1})
+	}
+	return n.propose(claims...).Results[0].Value
+}
+
+// carrier takes the commands of the nodes to the leader, over the links of the network.
+type carrier struct {
+	c  *cluster
+	mu sync.Mutex
+	qs map[int]*Quorum
+	// lose, if set, is asked after a command was carried out whether the answer is lost.
+	lose func(from, to int) bool
+}
+
+// withGroups gives the nodes a way to carry commands.
+func withGroups(c *cluster) *carrier {
+	w := &carrier{c: c, qs: map[int]*Quorum{}}
+	for id, n := range c.nodes {
+		n.o.Remote = func(ctx context.Context, leader metadata.BrokerID, payload []byte) (metadata.Outcome, error) {
+			return w.carry(ctx, [2]int{id, int(leader)}, payload)
+		}
+	}
+	return w
+}
+
+// runs notes which nodes run.
+func (w *carrier) runs() *carrier {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, n := range w.c.nodes {
+		w.qs[id] = n.q
+	}
+	return w
+}
+
+func (w *carrier) quorum(id int) *Quorum {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.qs[id]
+}
+
+// pass waits while a link is cut.
+func (w *carrier) pass(ctx context.Context, from, to int) error {
+	for {
+		cut, changed := w.c.net.way(host(from), host(to))
+		if !cut {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (w *carrier) carry(ctx context.Context, link [2]int, payload []byte) (metadata.Outcome, error) {
+	if err := w.pass(ctx, link[0], link[1]); err != nil {
+		return metadata.Outcome{}, err
+	}
+	q := w.quorum(link[1])
+	if q == nil {
+		return metadata.Outcome{}, errors.New("connection refused")
+	}
+	out, err := q.Submit(ctx, payload)
+	if err != nil {
+		return metadata.Outcome{}, err
+	}
+	if out, err = metadata.DecodeOutcome(metadata.AppendOutcome(nil, &out)); err != nil {
+		w.c.t.Error(err)
+	}
+	if w.lose != nil && w.lose(link[0], link[1]) {
+		return metadata.Outcome{}, errors.New("connection lost")
+	}
+	return out, w.pass(ctx, link[1], link[0])
+}
+
+// register registers a running node as a broker, in a new incarnation.
+func (w *carrier) register(id int, incarnation uint64) {
+	a := w.c.leader().propose(metadata.BrokerRegistered{ID: metadata.BrokerID(id), Incarnation: [16]byte{byte(incarnation), byte(incarnation >> 8), byte(incarnation >> 16), 1}})
+	w.quorum(id).SetBrokerEpoch(a.Results[0].Value)
+}
+
+// give gives a group's shard to a node, and returns its new epoch once that node knows.
+func (w *carrier) give(group string, id int) int64 {
+	w.c.t.Helper()
+	lead := w.c.leader()
+	s := metadata.ShardOf(group)
+	a := lead.propose(metadata.ShardAssigned{Shard: s, Epoch: lead.q.Image().Shard(s).Epoch, Owner: metadata.BrokerID(id)})
+	if err := a.Results[0].Err(); err != nil {
+		w.c.t.Fatal(err)
+	}
+	if err := w.quorum(id).WaitIndex(context.Background(), a.Index); err != nil {
+		w.c.t.Fatal(err)
+	}
+	return a.Results[0].Value
+}
+
+// tablesOf are the bytes of a node's groups.
+func tablesOf(t testing.TB, q *Quorum) []byte {
+	f := q.Tables().Freeze()
+	defer f.Release()
+	var b bytes.Buffer
+	if err := q.Image().WriteSnapshot(&b, f); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// sameTables waits until all running nodes have one image, and wants one state of groups.
+func (w *carrier) sameTables() {
+	w.c.t.Helper()
+	w.c.same()
+	var first []byte
+	for id, n := range w.c.nodes {
+		if n.q == nil {
+			continue
+		}
+		b := tablesOf(w.c.t, n.q)
+		if first == nil {
+			first = b
+		}
+		if !bytes.Equal(first, b) {
+			w.c.t.Errorf("node %d has other groups", id)
+		}
+	}
+}
+
+// TestOffsetsFromEveryNode commits on the leader and on others, reads it everywhere, and an old coordinator is refused.
+func TestOffsetsFromEveryNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		w := withGroups(c)
+		c.start().ready()
+		w.runs()
+		ctx := context.Background()
+		c.leader().propose(offsetsTopic)
+		if _, err := c.nodes[1].q.ProposeOffsets(ctx, nil); !errors.Is(err, ErrNotProposed) {
+			t.Error("before this broker is registered: ", err)
+		}
+		for id, n := range c.nodes {
+			w.register(id, 1)
+			epoch := w.give("group", id)
+			a, err := n.q.ProposeOffsets(ctx, []metadata.Record{commitOf("group", epoch, 0, int64(id)), commitOf("group", epoch-1, 0, 99)})
+			if err != nil || a.Results[0].Err() != nil || !errors.Is(a.Results[1].Err(), metadata.ErrStaleShard) {
+				t.Fatal(a, err)
+			}
+			for other, o := range c.nodes {
+				if err := o.q.WaitIndex(ctx, a.Index); err != nil {
+					t.Fatal(err)
+				}
+				if got := committed(o.q, "group"); got != int64(id) {
+					t.Errorf("node %d committed %d, node %d has %d", id, id, other, got)
+				}
+			}
+			before := a.Index
+			if a, err = n.q.ProposeOffsets(ctx, nil); err != nil || a.Index <= before || len(a.Results) > 0 {
+				t.Error("nothing to commit, but to wait for: ", a, err)
+			}
+		}
+		w.sameTables()
+		c.close()
+	})
+}
+
+// TestOffsetsThroughAChangeOfLeader: the answer of the leader is lost, and the leader with it. The entry is carried to the next one, and is
+// applied once; so are those that wait behind it.
+func TestOffsetsThroughAChangeOfLeader(t *testing.T) {
+	for _, reached := range []bool{true, false} {
+		t.Run(fmt.Sprint("reached the others ", reached), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 3)
+				w := withGroups(c)
+				c.start().ready()
+				w.runs()
+				c.leader().propose(offsetsTopic)
+				for id := range c.nodes {
+					w.register(id, 1)
+				}
+				lead := c.leader()
+				from := c.other(lead)
+				epoch := w.give("group", from.id)
+				var lost atomic.Bool
+				w.lose = func(_, to int) bool {
+					if to != lead.id || lost.Swap(true) {
+						return false
+					}
+					c.isolate(lead.id, true)
+					return true
+				}
+				if !reached { // what the leader has stored reaches nobody
+					for other := range c.nodes {
+						c.net.cut(host(lead.id), host(other), other != lead.id && other != from.id)
+					}
+				}
+				var work sync.WaitGroup
+				for i := range 20 {
+					time.Sleep(time.Millisecond) // virtual: in order
+					work.Go(func() {
+						a, err := from.q.ProposeOffsets(context.Background(), []metadata.Record{commitOf("group", epoch, 0, int64(i))})
+						if err != nil || a.Results[0].Err() != nil {
+							t.Error(i, a, err)
+						}
+					})
+				}
+				work.Wait()
+				if !lost.Load() {
+					t.Fatal("no answer was lost")
+				}
+				c.isolate(lead.id, false)
+				w.sameTables()
+				for id, n := range c.nodes {
+					if got, times := committed(n.q, "group"), n.q.Tables().Committed(); got != 19 || times != 20 {
+						t.Errorf("node %d: offset %d after %d commits, want 19 after 20", id, got, times)
+					}
+				}
+				c.close()
+			})
+		})
+	}
+}
+
+// TestOffsetsGiveUp: without a majority a caller waits as long as it likes; what waited is not proposed, what was under way may be, and
+// what is given up makes room.
+func TestOffsetsGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		w := withGroups(c)
+		c.start().ready()
+		w.runs()
+		c.leader().propose(offsetsTopic)
+		for id := range c.nodes {
+			w.register(id, 1)
+		}
+		lead := c.leader()
+		from := c.other(lead)
+		epoch := w.give("group", from.id)
+		c.isolate(from.id, true)
+		var errs [2]error
+		var work sync.WaitGroup
+		for i := range errs {
+			work.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				defer cancel()
+				_, errs[i] = from.q.ProposeOffsets(ctx, []metadata.Record{commitOf("group", epoch, 0, int64(i))})
+			})
+			synctest.Wait()
+		}
+		work.Wait()
+		if !errors.Is(errs[0], ErrUnknownOutcome) || !errors.Is(errs[1], ErrNotProposed) {
+			t.Error(errs)
+		}
+		big := metadata.GroupChanged{
+			Shard: metadata.ShardOf("group"), ShardEpoch: epoch, Group: "group",
+			Entries: []metadata.GroupEntry{{Key: "k", Value: bytes.Repeat([]byte{1}, MaxEntry-200)}},
+		}
+		for range 40 { // more than may wait, one after the other
+			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+			if _, err := from.q.ProposeOffsets(ctx, []metadata.Record{big}); !errors.Is(err, ErrNotProposed) || errors.Is(err, errFull) {
+				t.Error(err)
+			}
+			cancel()
+		}
+		c.isolate(from.id, false)
+		if a, err := from.q.ProposeOffsets(context.Background(), nil); err != nil {
+			t.Error(a, err)
+		}
+		w.sameTables()
+		if got := committed(from.q, "group"); got != 0 {
+			t.Errorf("offset %d, want that of the entry that was under way", got)
+		}
+		c.close()
+	})
+}
+
+// gate is a store that holds up entries while it is shut.
+type gate struct {
+	*MemStore
+	mu      sync.Mutex
+	entries [][]byte
+}
+
+func (g *gate) StoreLogs(logs []*raft.Log) error {
+	g.mu.Lock()
+	for _, l := range logs {
+		if l.Type == raft.LogCommand {
+			g.entries = append(g.entries, l.Data)
+		}
+	}
+	g.mu.Unlock()
+	return g.MemStore.StoreLogs(logs)
+}
+
+// TestOffsetsTravelTogether: what waits while an entry is in flight goes in the next ones, at most 512 changes or 64 KiB each; a larger one
+// alone; and what the metadata has to say does not wait for what waits here.
+func TestOffsetsTravelTogether(t *testing.T) {
+	g := &gate{MemStore: &MemStore{}}
+	n := newNode(t, vfs.NewMem(), "/", g).open()
+	epoch := groupsOn(n, "group")
+	hold, held := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	n.q.Subscribe(func(d metadata.Delta, img *metadata.Image) {
+		if d.From > 0 {
+			once.Do(func() { close(held); <-hold })
+		}
+	})
+	var work sync.WaitGroup
+	commit := func(records ...metadata.Record) {
+		work.Go(func() {
+			if a, err := n.q.ProposeOffsets(context.Background(), records); err != nil || a.Results[0].Err() != nil {
+				t.Error(a, err)
+			}
+		})
+	}
+	commit(commitOf("group", epoch, 0, 1))
+	<-held
+	g.mu.Lock()
+	g.entries = nil
+	g.mu.Unlock()
+	for i := range 1100 {
+		commit(commitOf("group", epoch, int32(i%4), int64(i)))
+	}
+	waitFor(t, n.q.lanes[metadata.LaneOffsets], 1100)
+	var many metadata.OffsetsCommitted
+	for i := range int32(700) {
+		one := commitOf("group", epoch, i%4, int64(i))
+		many.Shard, many.ShardEpoch, many.Group = one.Shard, one.ShardEpoch, one.Group
+		many.Offsets = append(many.Offsets, one.Offsets...)
+	}
+	commit(many)
+	waitFor(t, n.q.lanes[metadata.LaneOffsets], 1101)
+	commit(metadata.GroupChanged{Shard: many.Shard, ShardEpoch: epoch, Group: "group", Entries: []metadata.GroupEntry{{Key: "k", Value: make([]byte, 300<<10)}}})
+	waitFor(t, n.q.lanes[metadata.LaneOffsets], 1102)
+	var wanted uint64
+	work.Go(func() { wanted = n.propose(topic(7)).Index })
+	waitForEntry(g, 1) // it is with Raft, beside the entry of offsets that is being applied
+	close(hold)
+	work.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var sizes []int
+	for _, b := range g.entries {
+		c, err := metadata.DecodeCommand(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total := 0
+		for _, group := range c.Groups {
+			total += changesIn(group.Records)
+		}
+		sizes = append(sizes, total*(1-2*int(1-c.Session.Lane))) // negative: the metadata's
+	}
+	if got := fmt.Sprint(sizes); got != "[-1 512 512 76 700 1]" {
+		t.Errorf("entries of %s changes", got)
+	}
+	if last := n.q.Image().Index(); wanted+5 != last {
+		t.Errorf("the metadata's entry is %d, the last one %d", wanted, last)
+	}
+	n.close()
+}
+
+func waitFor(t *testing.T, l *lane, waiting int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; {
+		l.mu.Lock()
+		n := len(l.waiting)
+		l.mu.Unlock()
+		if n == waiting {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d wait, not %d", n, waiting)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func waitForEntry(g *gate, n int) {
+	for {
+		g.mu.Lock()
+		have := len(g.entries)
+		g.mu.Unlock()
+		if have >= n {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestSubmitTakesGroupsOnly: what another broker sends is read before it becomes an entry, for an entry that cannot be read ends every node.
+func TestSubmitTakesGroupsOnly(t *testing.T) {
+	n := newNode(t, vfs.NewMem(), "/", &MemStore{}).open()
+	epoch := groupsOn(n, "group")
+	session := metadata.Session{Broker: 2, Epoch: 1, Lane: metadata.LaneOffsets, Sequence: 1}
+	command := func(s metadata.Session, records ...metadata.Record) []byte {
+		return metadata.AppendCommand(nil, &metadata.Command{Session: s, Groups: []metadata.Group{{Records: records}}})
+	}
+	good := command(session, commitOf("group", epoch, 0, 7))
+	other := session
+	other.Lane = metadata.LaneMetadata
+	free := session
+	free.Epoch = metadata.NoEpoch
+	before := n.q.Image().Index()
+	for name, payload := range map[string][]byte{
+		"nothing": nil, "garbage": []byte("garbage"), "cut": good[:len(good)-1], "metadata": command(session, topic(1)),
+		"another lane": command(other, commitOf("group", epoch, 0, 7)), "no session": command(free, commitOf("group", epoch, 0, 7)),
+		"unknown": command(session, metadata.Unknown{Number: 999}), "a shard": command(session, metadata.ShardAssigned{}),
+	} {
+		if _, err := n.q.Submit(context.Background(), payload); !errors.Is(err, ErrForeignCommand) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := n.q.Submit(context.Background(), make([]byte, MaxEntry+1)); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+	if n.q.Image().Index() != before {
+		t.Error("something became an entry")
+	}
+	first, err := n.q.Submit(context.Background(), good)
+	if err != nil || first.Duplicate || committed(n.q, "group") != 7 {
+		t.Error(first, err)
+	}
+	if again, err := n.q.Submit(context.Background(), good); err != nil || !again.Duplicate || again.Index != first.Index {
+		t.Error(again, err)
+	}
+	n.close()
+}
+
+// TestCrashOfTheStoreKeepsOffsets crashes at each call of the store, with and without what the call wrote: an offset that was answered is
+// there, from a snapshot or from the log.
+func TestCrashOfTheStoreKeepsOffsets(t *testing.T) {
+	for _, half := range []bool{false, true} {
+		for at := 1; ; at++ {
+			crashed := false
+			synctest.Test(t, func(t *testing.T) {
+				l := &life{fs: vfs.NewCrash(), store: bootstrapped(t), offsets: true}
+				l.store.CrashAfter, l.store.Half = l.store.Calls()+at, half
+				l.start(t, 10)
+				crashed = l.store.Calls() >= l.store.CrashAfter
+				l.store, l.fs = l.store.Crash(), l.fs.Kill()
+				l.checkOffsets(t, fmt.Sprintf("call %d, half %v", at, half))
+			})
+			if !crashed || t.Failed() {
+				t.Logf("half %v: %d calls", half, at-1)
+				break
+			}
+		}
+	}
+}
+
+// checkOffsets opens what is left and wants the newest answered offset, or a later one that was sent.
+func (l *life) checkOffsets(t *testing.T, place string) {
+	t.Helper()
+	n := newNode(t, l.fs, "/", l.store)
+	n.open()
+	if got := committed(n.q, "group"); got < int64(l.acked) && l.acked > 0 || got > int64(l.sent) {
+		t.Errorf("%s: offset %d, answered %d, sent %d", place, got, l.acked, l.sent)
+	}
+	n.close()
+}
+
+// TestRestartKeepsGroups goes through a life on a real disk.
+func TestRestartKeepsGroups(t *testing.T) {
+	n := newNode(t, vfs.OS(), t.TempDir(), nil).open()
+	epoch := groupsOn(n, "group", strings.Repeat("g", 200))
+	commit := func(i int64) {
+		t.Helper()
+		a, err := n.q.ProposeOffsets(context.Background(), []metadata.Record{
+			commitOf("group", epoch, 0, i),
+			metadata.GroupChanged{Shard: metadata.ShardOf("group"), ShardEpoch: epoch, Group: "group", Entries: []metadata.GroupEntry{{Key: "g", Value: []byte{byte(i)}}}},
+		})
+		if err != nil || a.Results[0].Err() != nil || a.Results[1].Err() != nil {
+			t.Fatal(a, err)
+		}
+	}
+	commit(5)
+	if err := n.q.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	commit(6)
+	want := tablesOf(t, n.q)
+	n.close()
+	n.o.ClusterID, n.o.NewClusterID = testCluster, nil
+	n.open()
+	if got := tablesOf(t, n.q); !bytes.Equal(got, want) || committed(n.q, "group") != 6 || n.q.Tables().Entries("group")[0].Value[0] != 6 {
+		t.Error("a snapshot and the entry after it do not make the groups")
+	}
+	n.close()
+}
+
+// groupsRun is a cluster whose coordinators commit through faults.
+type groupsRun struct {
+	*bubble
+	w      *carrier
+	ctx    context.Context
+	lives  uint64
+	struck int
+	// said is the first thing that was wrong.
+	said atomic.Pointer[string]
+	// acked is the highest offset of each group that was answered.
+	ackMu sync.Mutex
+	acked map[string]int64
+	times int
+}
+
+var runGroups = []string{"one", "two", "three", "four"}
+
+func (g *groupsRun) wrong(format string, a ...any) {
+	s := fmt.Sprintf(format, a...)
+	g.said.CompareAndSwap(nil, &s)
+}
+
+// coordinate commits for a group on a node while it thinks that the shard is its own: it learns that it is not when it is refused, as one
+// that was paused does. Offsets go up with the shard's epoch, so that whatever an old coordinator gets through goes back.
+func (g *groupsRun) coordinate(id int, group string) {
+	shard, mine, n := metadata.ShardOf(group), int64(0), int64(0)
+	for g.ctx.Err() == nil {
+		time.Sleep(50 * time.Millisecond) // virtual
+		q := g.w.quorum(id)
+		if q == nil {
+			mine = 0
+			continue
+		}
+		if s := q.Image().Shard(shard); mine == 0 && s.Owner == metadata.BrokerID(id) {
+			mine, n = s.Epoch, 0
+		}
+		if mine == 0 {
+			continue
+		}
+		n++
+		offset := mine*1_000_000 + n
+		ctx, cancel := context.WithTimeout(g.ctx, 3*time.Second)
+		a, err := q.ProposeOffsets(ctx, []metadata.Record{commitOf(group, mine, 0, offset)})
+		cancel()
+		switch {
+		case err != nil:
+		case a.Results[0].Err() == nil:
+			g.ackMu.Lock()
+			g.acked[group] = max(g.acked[group], offset)
+			g.times++
+			g.ackMu.Unlock()
+		default:
+			mine = 0
+		}
+	}
+}
+
+// watch sees that no offset goes back on a node.
+func (g *groupsRun) watch(id int, q *Quorum) {
+	last := map[string]int64{}
+	q.Subscribe(func(metadata.Delta, *metadata.Image) {
+		for _, group := range runGroups {
+			now := committed(q, group)
+			if before, had := last[group]; had && now < before {
+				g.wrong("node %d: the offset of %s went back from %d to %d", id, group, before, now)
+			}
+			last[group] = now
+		}
+	})
+}
+
+// offsetsThroughFaults runs one seed; it returns what went wrong.
+func offsetsThroughFaults(t *testing.T, seed uint64, rounds int) (g *groupsRun) {
+	g = &groupsRun{bubble: &bubble{t: t, r: rand.New(rand.NewPCG(seed, 5)), stores: map[int]*slowStore{}, groups: true}, acked: map[string]int64{}}
+	g.c = newCluster(t, 3).timing(Timing{Commit: 100 * time.Millisecond, SnapshotEvery: 5 * time.Second, SnapshotEntries: 60, Trailing: 10, Checkpoint: 2 * time.Second})
+	g.w = withGroups(g.c)
+	for id, n := range g.c.nodes {
+		n.wrap = func(s *MemStore) Store {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.stores[id] = &slowStore{MemStore: s}
+			return g.stores[id]
+		}
+	}
+	g.c.start().ready()
+	g.c.leader().propose(offsetsTopic)
+	g.begin()
+	ctx, stop := context.WithCancel(context.Background())
+	g.ctx = ctx
+	var work sync.WaitGroup
+	for id := range g.c.nodes {
+		for _, group := range runGroups {
+			work.Go(func() { g.coordinate(id, group) })
+		}
+	}
+	for range rounds {
+		g.strike()
+		time.Sleep(time.Duration(g.r.IntN(8000)) * time.Millisecond)
+		if g.r.IntN(2) == 0 {
+			g.mend()
+			time.Sleep(time.Duration(g.r.IntN(4000)) * time.Millisecond)
+		}
+	}
+	g.mend()
+	time.Sleep(5 * time.Second)
+	stop()
+	work.Wait()
+	g.c.ready()
+	g.w.sameTables()
+	for group, acked := range g.acked {
+		for id, n := range g.c.nodes {
+			if got := committed(n.q, group); got < acked {
+				g.wrong("node %d: the offset of %s is %d, and %d was answered", id, group, got, acked)
+			}
+		}
+	}
+	g.c.close()
+	return g
+}
+
+// begin registers who runs and is not yet known, and gives the shards to random nodes.
+func (g *groupsRun) begin() {
+	g.w.runs()
+	for id := 1; id <= len(g.c.nodes); id++ {
+		q := g.w.quorum(id)
+		if q.epoch.Load() == metadata.NoEpoch {
+			g.lives++
+			g.watch(id, q)
+			g.w.register(id, g.lives)
+		}
+	}
+	for _, group := range runGroups {
+		g.w.give(group, 1+g.r.IntN(3))
+	}
+}
+
+// strike is a fault.
+func (g *groupsRun) strike() {
+	g.struck++
+	switch id := g.r.IntN(3) + 1; g.r.IntN(8) {
+	case 7:
+		g.mend()
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		_ = g.c.leader().q.Transfer(ctx)
+		cancel()
+	case 5:
+		g.forget(id)
+		g.kill(id)
+	case 6:
+		for id := range g.c.nodes {
+			g.forget(id)
+			g.kill(id)
+		}
+	default:
+		g.fault()
+		for id, n := range g.c.nodes { // it may have killed
+			if n.q == nil {
+				g.forget(id)
+			}
+		}
+	}
+}
+
+func (g *groupsRun) forget(id int) {
+	g.w.mu.Lock()
+	defer g.w.mu.Unlock()
+	g.w.qs[id] = nil
+}
+
+// mend heals everything and lets the shards move.
+func (g *groupsRun) mend() {
+	g.heal()
+	g.c.ready()
+	g.begin()
+}
+
+// TestOffsetsThroughFaults: coordinators on all nodes commit while links are cut, disks stall, nodes are killed, one and all, and shards
+// move under them. No answered offset is lost or goes back, on any node, and all nodes have the same groups. KEEPLOG_SEED repeats a run's
+// faults.
+func TestOffsetsThroughFaults(t *testing.T) {
+	end := time.Now().Add(harnessTime())
+	seed := testSeed()
+	t.Logf("seed %d", seed)
+	runs, faults, acked := 0, 0, 0
+	for ; runs == 0 || time.Now().Before(end) && !t.Failed(); runs++ {
+		synctest.Test(t, func(t *testing.T) {
+			g := offsetsThroughFaults(t, seed+uint64(runs), 12)
+			if what := g.said.Load(); what != nil {
+				t.Error(*what)
+			}
+			faults += g.struck
+			acked += g.times
+		})
+	}
+	t.Logf("%d runs, %d faults, %d commits answered", runs, faults, acked)
+	if acked < 100*runs {
+		t.Errorf("%d commits were answered: the test shows nothing", acked)
+	}
+}
+
+func testSeed() uint64 {
+	if s, err := strconv.ParseUint(os.Getenv("KEEPLOG_SEED"), 10, 64); err == nil {
+		return s
+	}
+	return uint64(time.Now().UnixNano())
+}
