@@ -18,6 +18,7 @@ type simLink struct {
 	opening  bool
 	seq      int64
 	inFlight int
+	waits    []time.Duration // since when, oldest first
 	// sentAt and gotAt keep the order of the connection.
 	sentAt, gotAt time.Duration
 }
@@ -82,7 +83,7 @@ type simSessionPart struct {
 func (l *simLink) reset() {
 	l.session, l.opening = 0, false
 	l.gen++
-	l.inFlight = 0
+	l.inFlight, l.waits = 0, nil
 	for _, r := range l.n.replicas {
 		if r.fol != nil && r.leader == l.to {
 			r.fol.unlist()
@@ -152,24 +153,23 @@ func (l *simLink) send(f *simFetch) {
 			})
 		})
 	})
-	// A leader that died or was paused never answers.
-	w.after(4*time.Second, func() {
-		n.do(incarnation, func() {
-			if l.gen == f.gen && !f.answered() {
-				lostConn()
-			}
-		})
-	})
+	l.waits = append(l.waits, w.now)
 }
 
-func (f *simFetch) answered() bool { return f.seq < 0 }
+// expire ends the connection to a leader that died or was paused, and never answers.
+func (l *simLink) expire() {
+	if len(l.waits) > 0 && l.n.w.now-l.waits[0] > 4*time.Second {
+		l.n.w.note("node %d loses the connection to %d", l.n.id, l.to)
+		l.reset()
+	}
+}
 
 func (l *simLink) got(f *simFetch, a simAnswer) {
 	if l.gen != f.gen {
 		return
 	}
 	seq := f.seq
-	f.seq = -1
+	l.waits = l.waits[1:]
 	l.inFlight--
 	l.opening = false
 	if a.err != nil {

@@ -87,7 +87,7 @@ func (n *simNode) call(to int, serve func(*simNode) func(), fail func()) {
 	}
 	w.after(2*time.Second, func() { finish(fail) })
 	way := w.delay()
-	if !w.peace && w.chance(2) { // it lies somewhere, and arrives when its sender has given it up
+	if !w.peace && w.chance(4) { // it lies somewhere, and arrives when its sender has given it up
 		way += w.between(0, 6*time.Second)
 	}
 	w.after(way, func() {
@@ -163,6 +163,7 @@ func (n *simNode) tick() {
 	n.throttle()
 	for _, l := range n.links {
 		if l != nil {
+			l.expire()
 			l.pump()
 		}
 	}

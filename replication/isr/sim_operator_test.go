@@ -19,10 +19,10 @@ const simFactor = 3
 func (w *simWorld) mayBeUnclean() bool { return w.seed%3 == 0 }
 
 // minInSyncOf is min.insync.replicas as a broker that has applied an image understands it.
-func minInSyncOf(img *metadata.Image, part *metadata.Partition) int {
+func (w *simWorld) minInSyncOf(img *metadata.Image, part *metadata.Partition) int {
 	t, _ := img.TopicByName(simName)
 	return config.Layers{
-		Static: config.Default(), Cluster: img.Configs(metadata.ResourceBroker, ""), Topic: img.Configs(metadata.ResourceTopic, t.Name),
+		Static: w.static, Cluster: img.Configs(metadata.ResourceBroker, ""), Topic: img.Configs(metadata.ResourceTopic, t.Name),
 		Replicas: t.ReplicationFactor(), Brokers: img.Size(),
 	}.Effective().MinInsync(part.Settled())
 }
@@ -144,6 +144,6 @@ func (w *simWorld) uncleanly(was, img *metadata.Image) {
 
 // String names what the operator and the nemesis have reached.
 func (s simStats) String() string {
-	return fmt.Sprintf("%d acknowledged, %d refused, %d elections, %d of them unclean, %d faults, %d cuts, %d of them of whole logs, %d disks lost data, %d deletions, %d by retention, %d reassignments, %d topics made again",
-		s.acked, s.refused, s.elections, s.unclean, s.faults, s.truncations, s.restarts, s.lost, s.deletes, s.retained, s.reassigned, s.topics)
+	return fmt.Sprintf("%d steps, %d acknowledged, %d refused, %d elections, %d of them unclean, %d faults, %d cuts, %d of them of whole logs, %d disks lost data, %d deletions, %d by retention, %d reassignments, %d topics made again",
+		s.steps, s.acked, s.refused, s.elections, s.unclean, s.faults, s.truncations, s.restarts, s.lost, s.deletes, s.retained, s.reassigned, s.topics)
 }

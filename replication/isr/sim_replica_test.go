@@ -30,6 +30,7 @@ type simReplica struct {
 	below  record.Epoch // of the record before start, −1 unknown
 	synced int
 	hwFile record.Offset
+	robbed bool // the disk has lost what it had
 	// In memory.
 	missing  bool
 	lead     *leader
@@ -86,7 +87,7 @@ func (r *simReplica) recover() {
 func (r *simReplica) state(part *metadata.Partition) partitionState {
 	return partitionState{
 		partitionEpoch: part.PartitionEpoch, inSync: part.ISR, assigned: part.Replicas, members: r.n.w.members(r.n.image),
-		minInSync: minInSyncOf(r.n.image, part), unclean: part.Unclean,
+		minInSync: r.n.w.minInSyncOf(r.n.image, part), unclean: part.Unclean,
 	}
 }
 

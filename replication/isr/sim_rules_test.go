@@ -27,7 +27,7 @@ func (w *simWorld) onEnough(lead *simReplica) {
 	last, have := len(w.truth[lead.p].committed)-1, 0
 	for _, n := range w.nodes {
 		r := n.replicas[lead.p]
-		if r.topic == lead.topic && (r.missing || r.synced > last && (last < r.start || r.log[last] == lead.log[last])) {
+		if r.topic == lead.topic && (r.robbed || r.synced > last && (last < r.start || r.log[last] == lead.log[last])) {
 			have++
 		}
 	}

@@ -15,7 +15,8 @@ func TestSeededReplication(t *testing.T) {
 		invariant.JoinBelowEpochStart, invariant.PendingNotCounted, invariant.WrittenReported, invariant.TruncateToWatermark,
 		invariant.EarlyWatermark,
 		invariant.OldEpochResumed, invariant.RestartEmptiesIt, invariant.LostStays, invariant.BehindEligible,
-		invariant.DropsTooEarly,
+		invariant.DropsTooEarly, invariant.StaleInSync, invariant.OldIncarnation, invariant.FencedJoins, invariant.PauseFencesAll,
+		invariant.LeaderDropped,
 	} {
 		t.Run(bug, func(t *testing.T) {
 			invariant.Plant(bug)

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -170,7 +173,7 @@ func (w *simWorld) loseData(n *simNode) {
 	for _, r := range n.replicas {
 		if len(r.log) > r.start {
 			r.log = r.log[:r.start+w.rng.IntN(len(r.log)-r.start)]
-			r.synced, r.missing = len(r.log), true
+			r.synced, r.missing, r.robbed = len(r.log), true, true
 			r.hwFile = min(r.hwFile, record.Offset(len(r.log)))
 		}
 	}
@@ -214,17 +217,39 @@ func TestSimulation(t *testing.T) {
 	}
 	first, count := number("KEEPLOG_SEED", rand.Uint64()), number("KEEPLOG_HARNESS_COUNT", 0)
 	until := time.Now().Add(time.Duration(number("KEEPLOG_HARNESS_SECONDS", 3)) * time.Second)
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	var workers sync.WaitGroup
+	var mu sync.Mutex // guards the rest
 	var sum simStats
-	seed, ran := first, uint64(0)
-	for ; count > 0 && ran < count || count == 0 && time.Now().Before(until); seed, ran = seed+1, ran+1 {
-		w, err := simulate(t, seed, false)
-		sum.add(w.stats)
-		if err != nil {
-			t.Fatalf("seed %d: %v\nKEEPLOG_SIM_SEED=%d shows all of it\n%s", seed, err, seed, w.dump())
+	ran, failed := uint64(0), ""
+	next := func() (seed uint64, more bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if failed != "" || count > 0 && ran == count || count == 0 && ran > 0 && time.Now().After(until) {
+			return 0, false
 		}
+		ran++
+		return first + ran - 1, true
 	}
-	fmt.Printf("simulation: seeds %d to %d, %d virtual s: %v\n", first, seed-1, ran*uint64((simWar+simPeace)/time.Second), sum)
-	t.Logf("seeds %d to %d: %v", first, seed-1, sum)
+	for range runtime.GOMAXPROCS(0) { // each seed on one thread
+		workers.Go(func() {
+			for seed, more := next(); more; seed, more = next() {
+				w, err := simulate(t, seed, false)
+				mu.Lock()
+				sum.add(w.stats)
+				if err != nil && failed == "" {
+					failed = fmt.Sprintf("seed %d: %v\nKEEPLOG_SIM_SEED=%d shows all of it\n%s", seed, err, seed, w.dump())
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	if failed != "" {
+		t.Fatal(failed)
+	}
+	fmt.Printf("simulation: %d seeds from %d, %d virtual s, %v\n", ran, first, ran*uint64((simWar+simPeace)/time.Second), sum)
+	t.Logf("%d seeds from %d: %v", ran, first, sum)
 }
 
 // TestSimulationRepeats: a seed says all, or a failure could not be looked at again.
@@ -243,6 +268,7 @@ func TestSimulationRepeats(t *testing.T) {
 }
 
 func (s *simStats) add(o simStats) {
+	s.steps += o.steps
 	s.acked += o.acked
 	s.refused += o.refused
 	s.elections += o.elections

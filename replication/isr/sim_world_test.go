@@ -1,7 +1,6 @@
 package isr
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"fmt"
@@ -34,20 +33,50 @@ type simEvent struct {
 	run func()
 }
 
+func (e *simEvent) before(o *simEvent) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+
+// simHeap has the next event first; each event is before the four below it.
 type simHeap []simEvent
 
-func (h simHeap) Len() int { return len(h) }
-
-func (h simHeap) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
+func (h *simHeap) push(e simEvent) {
+	*h = append(*h, e)
+	s := *h
+	i := len(s) - 1
+	for i > 0 && e.before(&s[(i-1)/4]) {
+		s[i] = s[(i-1)/4]
+		i = (i - 1) / 4
+	}
+	s[i] = e
 }
-func (h simHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *simHeap) Push(x any)   { *h = append(*h, x.(simEvent)) }
-func (h *simHeap) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return e
+
+func (h *simHeap) pop() simEvent {
+	s := *h
+	first, last := s[0], s[len(s)-1]
+	s[len(s)-1] = simEvent{}
+	s = s[:len(s)-1]
+	*h = s
+	if len(s) == 0 {
+		return first
+	}
+	i := 0
+	for {
+		least, end := 4*i+1, min(4*i+5, len(s))
+		if least >= len(s) {
+			break
+		}
+		for c := least + 1; c < end; c++ {
+			if s[c].before(&s[least]) {
+				least = c
+			}
+		}
+		if last.before(&s[least]) {
+			break
+		}
+		s[i] = s[least]
+		i = least
+	}
+	s[i] = last
+	return first
 }
 
 const (
@@ -63,12 +92,13 @@ const simName = "events"
 
 // world is one simulated cluster.
 type simWorld struct {
-	seed  uint64
-	rng   *rand.Rand
-	now   time.Duration
-	queue simHeap
-	made  int
-	nodes []*simNode
+	seed   uint64
+	rng    *rand.Rand
+	now    time.Duration
+	queue  simHeap
+	made   int
+	nodes  []*simNode
+	static *config.Broker
 	// images[i] is the image at index i+1: what the quorum has committed. term and chief are the newest leadership, chief −1
 	// for none; loneliest is since when the chief has had no majority.
 	images []*metadata.Image
@@ -107,11 +137,11 @@ type simHarm struct {
 
 // simStats says what a run has reached.
 type simStats struct {
-	acked, refused, elections, faults, truncations, lost, deletes, restarts, reassigned, unclean, retained, topics int
+	steps, acked, refused, elections, faults, truncations, lost, deletes, restarts, reassigned, unclean, retained, topics int
 }
 
 func newSimWorld(seed uint64, loud bool) *simWorld {
-	w := &simWorld{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x6b65657)), chief: -1, loud: loud}
+	w := &simWorld{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x6b65657)), chief: -1, loud: loud, static: config.Default()}
 	img := metadata.New()
 	start := metadata.ClusterStarted{ClusterID: "AAAAAAAAAAAAAAAAAAAAAA"}
 	for i := range simVoters {
@@ -132,7 +162,7 @@ func newSimWorld(seed uint64, loud bool) *simWorld {
 // after makes an event.
 func (w *simWorld) after(d time.Duration, run func()) {
 	w.made++
-	heap.Push(&w.queue, simEvent{w.now + d, w.made, run})
+	w.queue.push(simEvent{w.now + d, w.made, run})
 }
 
 // between is a random time.
@@ -164,8 +194,9 @@ func (w *simWorld) broken(format string, args ...any) {
 // run lets the world go on until a time, or the first violation.
 func (w *simWorld) run(until time.Duration) {
 	for w.err == nil && len(w.queue) > 0 && w.queue[0].at <= until {
-		e := heap.Pop(&w.queue).(simEvent)
+		e := w.queue.pop()
 		w.now = e.at
+		w.stats.steps++
 		e.run()
 		if w.err == nil {
 			w.check()
@@ -320,7 +351,7 @@ func (w *simWorld) dump() string {
 
 func newSimController(n *simNode) *controller.Controller {
 	return controller.New(controller.Options{
-		Proposer: simSeat{n}, Static: config.Default(), Rand: rand.New(rand.NewPCG(n.w.seed, uint64(n.incarnations))),
+		Proposer: simSeat{n}, Static: n.w.static, Rand: rand.New(rand.NewPCG(n.w.seed, uint64(n.incarnations))),
 		NewID: n.w.newTopicID,
 		Verify: func(context.Context) error {
 			if n.w.chief != n.id || n.w.term != n.leads || !n.w.majority(n.id) {
