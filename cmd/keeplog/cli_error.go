@@ -30,6 +30,8 @@ type cliError struct {
 	code string // a stable name for programs; empty: derived from exit
 	exit int
 	told bool // printed already, before the last line of the output
+	// advertised says that brokers tell clients an address that leads nowhere.
+	advertised bool
 }
 
 func (e *cliError) Error() string { return e.msg }

@@ -40,6 +40,7 @@ type clusterView struct {
 	minISR     map[string]int
 	unset      map[string]bool // topics whose min.insync.replicas nobody has set: it follows the replicas of each partition
 	quorum     *viewQuorum     // nil when the brokers do not tell
+	led        bool            // false: the metadata has no leader
 	moving     []move          // reassignments under way
 }
 
@@ -83,42 +84,88 @@ type quorumMember struct {
 	port      uint16
 }
 
-// view asks the cluster for everything that its commands need.
+// A broker that does not answer, and a metadata log without a leader, may take so much of the time of a view.
+const (
+	brokerAnswers = 3 * time.Second
+	leaderAnswers = 2 * time.Second
+)
+
+// view asks the cluster for everything that its commands need. What nobody answers is left out of it, and told by what is not there.
 func (s *session) view(ctx context.Context) (*clusterView, error) {
 	v := &clusterView{controller: -1, minISR: map[string]int{}, unset: map[string]bool{}}
 	if err := s.viewCluster(ctx, v); err != nil {
 		return nil, err
 	}
+	limit(ctx, brokerAnswers, func(ctx context.Context) { s.viewBrokers(ctx, v) }) // first: who is silent is known from then on
 	topics, err := s.admin.ListTopicsWithInternal(ctx)
 	if err != nil {
 		return nil, err
 	}
 	v.topics = topics
-	// A broker that is gone and not yet fenced, or a metadata log without a leader, takes all the time that a question has: each has a
-	// share, so that the others are answered.
-	share(ctx, 4, func(ctx context.Context) { s.viewConfigs(ctx, v) })
-	share(ctx, 3, func(ctx context.Context) { s.viewDirs(ctx, v) })
+	limit(ctx, brokerAnswers, func(ctx context.Context) { s.viewMinISR(ctx, v) })
 	// Last what the leader of the metadata answers: a connection answers in order.
-	share(ctx, 2, func(ctx context.Context) {
-		var led bool
-		switch v.quorum, led = askQuorum(ctx, s.client); {
+	limit(ctx, leaderAnswers, func(ctx context.Context) {
+		switch v.quorum, v.led = askQuorum(ctx, s.home); {
 		case v.quorum != nil:
 			v.controller = v.quorum.leader // brokers name any of them as the one for administration
-		case !led:
+		case !v.led:
 			v.controller = -1
 		}
 	})
-	v.moving, _ = s.movesUnderWay(ctx, v.topics)
+	if v.led {
+		limit(ctx, brokerAnswers, func(ctx context.Context) { v.moving, _ = s.movesUnderWay(ctx, v.topics) })
+	}
 	return v, nil
 }
 
-// share gives do a part of the time that ctx has left.
-func share(ctx context.Context, part time.Duration, do func(context.Context)) {
-	if end, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/part)
-		defer cancel()
+// leaderWait is how long a change waits for a leader of the metadata: longer than an election takes.
+const leaderWait = 6 * time.Second
+
+// ledView is a view that a change can be planned by: it waits until the metadata has a leader.
+func (s *session) ledView(ctx context.Context) (*clusterView, error) {
+	ctx, cancel := context.WithTimeout(ctx, leaderWait)
+	defer cancel()
+	for leaderless := false; ; leaderless = true {
+		v, err := s.view(ctx)
+		switch {
+		case err != nil && !(leaderless && ctx.Err() != nil):
+			return nil, err
+		case err == nil && v.led:
+			return v, nil
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return nil, &cliError{
+				msg: "the metadata has no leader: nothing can be changed", code: kerr.NotController.Message, exit: exitUnreachable,
+				why: "a majority of the nodes that vote must be up", try: "keeplog cluster health",
+			}
+		}
 	}
+}
+
+// withView does something with a view of the cluster, by which a change can be planned where change is set.
+func (a *app) withView(ctx context.Context, change bool, do func(context.Context, *session, *clusterView) error) error {
+	return a.ask(ctx, func(ctx context.Context, s *session) error {
+		look := s.view
+		if change {
+			look = s.ledView
+		}
+		v, err := look(ctx)
+		if err != nil {
+			return err
+		}
+		return do(ctx, s, v)
+	})
+}
+
+// limit gives do at most so much of the time that ctx has left, and at most half of it.
+func limit(ctx context.Context, most time.Duration, do func(context.Context)) {
+	if end, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(end)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	do(ctx)
 }
 
@@ -126,9 +173,11 @@ func share(ctx context.Context, part time.Duration, do func(context.Context)) {
 func (s *session) viewCluster(ctx context.Context, v *clusterView) error {
 	req := kmsg.NewPtrDescribeClusterRequest()
 	req.IncludeFencedBrokers = true
-	resp, err := req.RequestWith(ctx, s.client)
+	resp, err := req.RequestWith(ctx, s.home)
 	if err != nil {
-		return err
+		if resp, err = req.RequestWith(ctx, s.client); err != nil {
+			return err
+		}
 	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return s.answered("cluster", err, orEmpty(resp.ErrorMessage))
@@ -155,16 +204,13 @@ func orEmpty(s *string) string {
 // drainedKey is the broker setting that says that it is being emptied.
 const drainedKey = "keeplog.broker.drained"
 
-// viewConfigs finds min.insync.replicas of the topics and which brokers are drained; what is not told stays unknown.
-func (s *session) viewConfigs(ctx context.Context, v *clusterView) {
+// viewMinISR finds min.insync.replicas of the topics; what is not told stays unknown.
+func (s *session) viewMinISR(ctx context.Context, v *clusterView) {
 	req := kmsg.NewPtrDescribeConfigsRequest()
-	add := func(kind kmsg.ConfigResourceType, name, key string) {
-		r := kmsg.NewDescribeConfigsRequestResource()
-		r.ResourceType, r.ResourceName, r.ConfigNames = kind, name, []string{key}
-		req.Resources = append(req.Resources, r)
-	}
 	for _, name := range slices.Sorted(maps.Keys(v.topics)) {
-		add(kmsg.ConfigResourceTypeTopic, name, "min.insync.replicas")
+		r := kmsg.NewDescribeConfigsRequestResource()
+		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, name, []string{"min.insync.replicas"}
+		req.Resources = append(req.Resources, r)
 	}
 	for _, shard := range s.client.RequestSharded(ctx, req) {
 		resp, ok := shard.Resp.(*kmsg.DescribeConfigsResponse)
@@ -178,11 +224,6 @@ func (s *session) viewConfigs(ctx context.Context, v *clusterView) {
 					v.unset[r.ResourceName] = c.Source == kmsg.ConfigSourceDefaultConfig
 				}
 			}
-		}
-	}
-	for i := range v.brokers {
-		if b := &v.brokers[i]; !b.fenced {
-			b.drained = s.isDrained(ctx, b.id)
 		}
 	}
 }
@@ -202,7 +243,7 @@ func (s *session) isDrained(ctx context.Context, id int32) bool {
 	r := kmsg.NewDescribeConfigsRequestResource()
 	r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)), []string{drainedKey}
 	req.Resources = append(req.Resources, r)
-	resp, err := req.RequestWith(ctx, s.client)
+	resp, err := req.RequestWith(ctx, s.client.Broker(int(id)))
 	if err != nil {
 		return false
 	}
@@ -265,50 +306,43 @@ func leaderless(err error, resp *kmsg.DescribeQuorumResponse) bool {
 	return slices.Contains([]int16{kerr.NotController.Code, kerr.NotLeaderForPartition.Code, kerr.RequestTimedOut.Code}, resp.ErrorCode)
 }
 
-// viewDirs asks every live broker for its data directories.
-func (s *session) viewDirs(ctx context.Context, v *clusterView) {
-	answered := map[int32][]viewDir{}
-	answers := make([]*kmsg.DescribeLogDirsResponse, len(v.brokers))
+// viewBrokers asks every live broker for its data directories and whether it is drained.
+func (s *session) viewBrokers(ctx context.Context, v *clusterView) {
 	var asking sync.WaitGroup
 	for i := range v.brokers {
 		if b := &v.brokers[i]; !b.fenced {
 			asking.Go(func() {
 				req := kmsg.NewPtrDescribeLogDirsRequest()
 				req.Topics = nil // all
-				if resp, err := req.RequestWith(ctx, s.client.Broker(int(b.id))); err == nil && resp.ErrorCode == 0 {
-					answers[i] = resp
+				resp, err := req.RequestWith(ctx, s.client.Broker(int(b.id)))
+				if b.silent = err != nil || resp.ErrorCode != 0; !b.silent {
+					b.dirs = dirsOf(b.id, resp)
+					b.drained = s.isDrained(ctx, b.id)
 				}
 			})
 		}
 	}
 	asking.Wait()
-	for at, resp := range answers {
-		if resp == nil {
-			continue
-		}
-		id := v.brokers[at].id
-		dirs := []viewDir{}
-		for _, d := range resp.Dirs {
-			vd := viewDir{path: d.Dir, failed: d.ErrorCode != 0, total: d.TotalBytes, free: d.UsableBytes}
-			for _, t := range d.Topics {
-				for i := range t.Partitions {
-					vd.used += t.Partitions[i].Size
-					vd.replicaCount++
-					if l, ok := lostOn(id, &t.Partitions[i]); ok {
-						vd.lostRecords = append(vd.lostRecords, l)
-						vd.lostPartOf = append(vd.lostPartOf, fmt.Sprintf("%s-%d", t.Topic, t.Partitions[i].Partition))
-					}
+}
+
+// dirsOf are the data directories that a broker told.
+func dirsOf(id int32, resp *kmsg.DescribeLogDirsResponse) []viewDir {
+	dirs := []viewDir{}
+	for _, d := range resp.Dirs {
+		vd := viewDir{path: d.Dir, failed: d.ErrorCode != 0, total: d.TotalBytes, free: d.UsableBytes}
+		for _, t := range d.Topics {
+			for i := range t.Partitions {
+				vd.used += t.Partitions[i].Size
+				vd.replicaCount++
+				if l, ok := lostOn(id, &t.Partitions[i]); ok {
+					vd.lostRecords = append(vd.lostRecords, l)
+					vd.lostPartOf = append(vd.lostPartOf, fmt.Sprintf("%s-%d", t.Topic, t.Partitions[i].Partition))
 				}
 			}
-			dirs = append(dirs, vd)
 		}
-		answered[id] = dirs
+		dirs = append(dirs, vd)
 	}
-	for i := range v.brokers {
-		b := &v.brokers[i]
-		dirs, ok := answered[b.id]
-		b.dirs, b.silent = dirs, !ok && !b.fenced
-	}
+	return dirs
 }
 
 // each calls do with every partition, sorted.
@@ -376,28 +410,7 @@ func (v *clusterView) brokerArg(word string) (*viewBroker, error) {
 	}
 }
 
-// alterBroker sets a setting of one broker, or takes it back where value is nil.
-func (s *session) alterBroker(ctx context.Context, id int32, key string, value *string) error {
-	op := kmsg.IncrementalAlterConfigOpSet
-	if value == nil {
-		op = kmsg.IncrementalAlterConfigOpDelete
-	}
-	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-	r := kmsg.NewIncrementalAlterConfigsRequestResource()
-	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id))
-	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	c.Name, c.Op, c.Value = key, op, value
-	r.Configs = append(r.Configs, c)
-	req.Resources = append(req.Resources, r)
-	for _, shard := range s.client.RequestSharded(ctx, req) {
-		if shard.Err != nil {
-			return shard.Err
-		}
-		for _, r := range shard.Resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
-			if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
-				return s.answered(fmt.Sprintf("broker %d", id), err, orEmpty(r.ErrorMessage))
-			}
-		}
-	}
-	return nil
+// alterBroker sets a setting of one broker, or takes it back where value is empty.
+func (s *session) alterBroker(ctx context.Context, id int32, key, value string) error {
+	return s.alter(ctx, []configChange{{kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)), map[string]string{key: value}}})
 }

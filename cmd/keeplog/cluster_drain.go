@@ -59,11 +59,7 @@ type drainBody struct {
 
 func (a *app) drain(ctx context.Context, word string, wait bool) error {
 	var id int32
-	err := a.ask(ctx, func(ctx context.Context, s *session) error {
-		v, err := s.view(ctx)
-		if err != nil {
-			return err
-		}
+	err := a.withView(ctx, true, func(ctx context.Context, s *session, v *clusterView) error {
 		b, err := v.brokerArg(word)
 		if err != nil {
 			return err
@@ -74,8 +70,7 @@ func (a *app) drain(ctx context.Context, word string, wait bool) error {
 		id = b.id
 		led, _ := v.dependents(id)
 		a.say("broker %d leads %s; others take over", id, count(int64(len(led)), "partition"))
-		yes := "true"
-		return s.alterBroker(ctx, id, drainedKey, &yes)
+		return s.alterBroker(ctx, id, drainedKey, "true")
 	})
 	if err != nil {
 		return err
@@ -83,12 +78,9 @@ func (a *app) drain(ctx context.Context, word string, wait bool) error {
 	deadline := time.Now().Add(a.flags.timeout)
 	for {
 		var led, needed []string
-		err := a.ask(ctx, func(ctx context.Context, s *session) error {
-			v, err := s.view(ctx)
-			if err == nil {
-				led, needed = v.dependents(id)
-			}
-			return err
+		err := a.withView(ctx, false, func(_ context.Context, _ *session, v *clusterView) error {
+			led, needed = v.dependents(id)
+			return nil
 		})
 		switch {
 		case err != nil:
@@ -141,16 +133,12 @@ func (a *app) showDrain(b drainBody) error {
 }
 
 func (a *app) undrain(ctx context.Context, word string) error {
-	return a.ask(ctx, func(ctx context.Context, s *session) error {
-		v, err := s.view(ctx)
-		if err != nil {
-			return err
-		}
+	return a.withView(ctx, true, func(ctx context.Context, s *session, v *clusterView) error {
 		b, err := v.brokerArg(word)
 		if err != nil {
 			return err
 		}
-		if err := s.alterBroker(ctx, b.id, drainedKey, nil); err != nil {
+		if err := s.alterBroker(ctx, b.id, drainedKey, ""); err != nil {
 			return err
 		}
 		// It gets back what it should lead by the order of the replicas.
@@ -206,11 +194,8 @@ type electionRow struct {
 
 func (a *app) elect(ctx context.Context, words []string, unclean, dryRun bool) error {
 	var parts []kadm.PartitionDetail
-	err := a.ask(ctx, func(ctx context.Context, s *session) error {
-		v, err := s.view(ctx)
-		if err == nil {
-			parts, err = v.selected(words)
-		}
+	err := a.withView(ctx, true, func(_ context.Context, _ *session, v *clusterView) (err error) {
+		parts, err = v.selected(words)
 		return err
 	})
 	if err != nil {

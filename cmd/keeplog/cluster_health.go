@@ -44,7 +44,7 @@ const (
 // problems are what the view shows to be wrong, the worst first.
 func (v *clusterView) problems() []problem {
 	var out []problem
-	if v.controller < 0 || v.quorum != nil && v.quorum.leader < 0 {
+	if !v.led || v.controller < 0 || v.quorum != nil && v.quorum.leader < 0 {
 		out = append(out, problem{Kind: noController, What: "no leader of the metadata: nothing can be changed, and no partition gets a new leader", Try: "start the nodes that are down: a majority of the voters must run"})
 	}
 	out = append(out, v.partitionProblems()...)
@@ -106,7 +106,7 @@ func (v *clusterView) brokerProblems() []problem {
 		b := &v.brokers[i]
 		var behind []string
 		v.each(func(p kadm.PartitionDetail) {
-			if slices.Contains(p.Replicas, b.id) && !slices.Contains(p.ISR, b.id) {
+			if slices.Contains(p.Replicas, b.id) && !slices.Contains(p.ISR, b.id) && !v.coming(p, b.id) {
 				behind = append(behind, fmt.Sprintf("%s-%d", p.Topic, p.Partition))
 			}
 		})
@@ -119,10 +119,15 @@ func (v *clusterView) brokerProblems() []problem {
 			})
 			continue
 		case b.silent:
-			out = append(out, problem{
-				Kind: brokerSilent, Try: "look at what it logs, and at the network between here and " + b.address,
+			p := problem{
+				Kind: brokerSilent, Partitions: behind, Try: "look at what it logs, and at the network between here and " + b.address,
 				What: fmt.Sprintf("broker %d at %s does not answer", b.id, b.address),
-			})
+			}
+			if len(behind) > 0 {
+				p.What += fmt.Sprintf("; %s not in sync", ofThem(len(behind), holds))
+			}
+			out = append(out, p)
+			continue
 		}
 		if len(behind) > 0 {
 			out = append(out, problem{
@@ -135,6 +140,13 @@ func (v *clusterView) brokerProblems() []problem {
 		}
 	}
 	return out
+}
+
+// coming says whether a reassignment is bringing the broker's replica in: it was not there before, so it is not behind.
+func (v *clusterView) coming(p kadm.PartitionDetail, id int32) bool {
+	return slices.ContainsFunc(v.moving, func(m move) bool {
+		return m.topic == p.Topic && m.partition == p.Partition && slices.Contains(m.to, id) && !slices.Contains(m.from, id)
+	})
 }
 
 // goneProblems are the replicas of brokers that are not registered.
@@ -238,9 +250,9 @@ func (a *app) clusterHealth(ctx context.Context, f healthFlags) error {
 	var problems []problem
 	deadline := time.Now().Add(a.flags.timeout)
 	for {
-		err := a.ask(ctx, func(ctx context.Context, s *session) (err error) {
-			v, err = s.view(ctx)
-			return err
+		err := a.withView(ctx, false, func(_ context.Context, _ *session, view *clusterView) error {
+			v = view
+			return nil
 		})
 		late := time.Now().After(deadline) || ctx.Err() != nil
 		if err != nil {

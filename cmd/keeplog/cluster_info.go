@@ -42,13 +42,7 @@ func newClusterInfoCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "info", Short: "Show the cluster's id, size, and who keeps its metadata", Args: wantsArgs(0, 0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {
-			return a.ask(ctx, func(ctx context.Context, s *session) error {
-				v, err := s.view(ctx)
-				if err != nil {
-					return err
-				}
-				return a.showInfo(v)
-			})
+			return a.withView(ctx, false, func(_ context.Context, _ *session, v *clusterView) error { return a.showInfo(v) })
 		}),
 	}
 }
@@ -81,7 +75,11 @@ func (a *app) showInfo(v *clusterView) error {
 		t.line("brokers   %s", nodes)
 		t.line("topics    %s, %s", count(int64(len(v.topics)), "topic"), count(int64(body.Partitions), "partition"))
 		q := v.quorum
-		if q == nil {
+		switch {
+		case !v.led:
+			t.line("metadata  no leader: nothing can be changed (keeplog cluster health)")
+			return
+		case q == nil:
 			t.line("metadata  leader: node %s", number(int64(v.controller)))
 			return
 		}
@@ -184,13 +182,7 @@ func newClusterBrokersCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "brokers", Short: "List the brokers, what each leads and holds, and the space it has", Args: wantsArgs(0, 0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {
-			return a.ask(ctx, func(ctx context.Context, s *session) error {
-				v, err := s.view(ctx)
-				if err != nil {
-					return err
-				}
-				return a.showBrokers(v.rows())
-			})
+			return a.withView(ctx, false, func(_ context.Context, _ *session, v *clusterView) error { return a.showBrokers(v.rows()) })
 		}),
 	}
 }

@@ -30,9 +30,9 @@ func newClusterAddCommand(a *app) *cobra.Command {
 
 func (a *app) clusterAdd(ctx context.Context, words []string, controller string) error {
 	var v *clusterView
-	err := a.ask(ctx, func(ctx context.Context, s *session) (err error) {
-		v, err = s.view(ctx)
-		return err
+	err := a.withView(ctx, len(words) > 0, func(_ context.Context, _ *session, view *clusterView) error {
+		v = view
+		return nil
 	})
 	if err != nil {
 		return err
@@ -269,7 +269,7 @@ func (v *clusterView) planReplacement(id int32) (*removal, error) {
 }
 
 // lostNotice is how long a broker may still count as up after its process ended: more than its session at the controller.
-const lostNotice = 5 * time.Second
+const lostNotice = 10 * time.Second
 
 // replacement plans to forget the disk of a node. A process that ended a moment ago counts as up until its session is over, and the commands
 // of its successor's refusal are there to be pasted at once: so a broker that is up gets the time to be missed.
@@ -280,16 +280,26 @@ func (s *session) replacement(ctx context.Context, v *clusterView, id int32) (*r
 		}
 		select {
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, notMissed(id)
 		case <-time.After(200 * time.Millisecond):
 		}
-		next, err := s.view(ctx)
-		if err != nil {
+		switch next, err := s.ledView(ctx); {
+		case ctx.Err() != nil:
+			return nil, notMissed(id)
+		case err != nil:
 			return nil, err
+		default:
+			v = next
 		}
-		v = next
 	}
 	return v.planReplacement(id)
+}
+
+func notMissed(id int32) *cliError {
+	return &cliError{
+		msg: fmt.Sprintf("broker %d counts as up still", id), code: "TIMED_OUT", exit: exitUnreachable,
+		why: "a node that does not answer is missed after some seconds", try: "the same again, or a longer --timeout",
+	}
 }
 
 func (a *app) clusterRemove(ctx context.Context, word string, f removeFlags) error {
@@ -301,14 +311,10 @@ func (a *app) clusterRemove(ctx context.Context, word string, f removeFlags) err
 		return usagef("--shrink and --replace exclude each other")
 	}
 	var plan *removal
-	err = a.ask(ctx, func(ctx context.Context, s *session) error {
-		v, err := s.view(ctx)
-		switch {
-		case err != nil:
-			return err
-		case f.replace:
+	err = a.withView(ctx, true, func(ctx context.Context, s *session, v *clusterView) (err error) {
+		if f.replace {
 			plan, err = s.replacement(ctx, v, int32(id))
-		default:
+		} else {
 			plan, err = v.planRemoval(int32(id), f.shrink)
 		}
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ type reassignFlags struct {
 	factor       int
 	cancel       bool
 	wait, dryRun bool
+	throttle     string
+	rate         int64 // of throttle, bytes a second
 }
 
 func newClusterReassignCommand(a *app) *cobra.Command {
@@ -24,8 +27,10 @@ func newClusterReassignCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reassign [TOPIC[:PARTITION,...]...]", Short: "Move replicas between brokers, or show what is on the move", Args: wantsArgs(0, -1),
 		Long: "Without a flag it lists the partitions that are on the move. With one it shows the plan, asks, and begins the moves; --wait waits for\n" +
-			"their end. No TOPIC means all topics. What need not move stays where it is; with --to what must for an even load moves as well.",
-		Example: "  keeplog cluster reassign\n  keeplog cluster reassign --to 1,2,4 orders\n  keeplog cluster reassign --from 3 --wait -y\n" +
+			"their end. No TOPIC means all topics. What need not move stays where it is; with --to what must for an even load moves as well.\n\n" +
+			"--throttle slows the copying down. With --wait the throttle goes when the moves are done; else --throttle 0 takes it away. Alone it is\n" +
+			"for the moves under way.",
+		Example: "  keeplog cluster reassign\n  keeplog cluster reassign --to 1,2,4 orders\n  keeplog cluster reassign --from 3 --wait -y --timeout 10m --throttle 20MiB\n" +
 			"  keeplog cluster reassign --factor 3\n  keeplog cluster reassign --replicas 4,1,2 orders:0",
 		ValidArgsFunction: a.completeTopics(0),
 		RunE:              a.run(func(ctx context.Context, words []string) error { return a.reassign(ctx, f, words) }),
@@ -38,6 +43,7 @@ func newClusterReassignCommand(a *app) *cobra.Command {
 	fl.BoolVar(&f.cancel, "cancel", false, "stop the moves under way")
 	fl.BoolVar(&f.wait, "wait", false, "wait for the end of the moves, as long as --timeout")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "only show the plan")
+	fl.StringVar(&f.throttle, "throttle", "", "let each broker send and take at most `RATE` bytes a second for the moves, such as 20MiB; 0 takes that away")
 	return cmd
 }
 
@@ -55,12 +61,26 @@ func (a *app) reassign(ctx context.Context, f reassignFlags, words []string) err
 	if f.asked() > 1 {
 		return usagef("--cancel, --replicas, and --to, --from and --factor exclude each other")
 	}
-	var v *clusterView
-	var moves []move
-	err := a.ask(ctx, func(ctx context.Context, s *session) (err error) {
-		if v, err = s.view(ctx); err != nil {
+	if f.throttle != "" {
+		var err error
+		if f.rate, err = parseRate(f.throttle); err != nil {
 			return err
 		}
+		switch {
+		case f.cancel:
+			return usagef("--cancel and --throttle exclude each other")
+		case f.asked() == 0 && len(words) > 0:
+			return usagef("--throttle alone is for all moves under way: without a TOPIC")
+		case f.asked() == 0:
+			return a.throttleOnly(ctx, f.rate)
+		case f.rate == 0:
+			return usagef("--throttle 0 takes throttles away, and moves nothing")
+		}
+	}
+	var v *clusterView
+	var moves []move
+	err := a.withView(ctx, true, func(_ context.Context, _ *session, view *clusterView) (err error) {
+		v = view
 		moves, err = v.planReassign(f, words)
 		return err
 	})
@@ -73,28 +93,52 @@ func (a *app) reassign(ctx context.Context, f reassignFlags, words []string) err
 		a.say("nothing to move")
 		return a.showMoves(nil, "")
 	}
-	return a.carryOut(ctx, moves, f)
+	return a.carryOut(ctx, v, moves, f)
 }
 
 // carryOut shows moves, asks, begins them, and waits for their end where that is wanted.
-func (a *app) carryOut(ctx context.Context, moves []move, f reassignFlags) error {
+func (a *app) carryOut(ctx context.Context, v *clusterView, moves []move, f reassignFlags) error {
 	a.previewMoves(moves)
+	if f.rate > 0 {
+		a.say("each broker sends and takes at most %s/s of them", size(f.rate))
+	}
 	if f.dryRun {
 		return a.showMoves(moves, "would move")
 	}
 	if err := a.confirm("move the replicas of " + count(int64(len(moves)), "partition")); err != nil {
 		return err
 	}
-	err := a.ask(ctx, func(ctx context.Context, s *session) error { return s.beginMoves(ctx, moves) })
-	if err != nil {
-		return err
+	slowed := throttleOf(moves, f.rate)
+	err := a.ask(ctx, func(ctx context.Context, s *session) error {
+		if f.rate > 0 {
+			if err := slowed.apply(ctx, s, v); err != nil {
+				return err
+			}
+		}
+		return s.beginMoves(ctx, moves)
+	})
+	if err == nil && f.wait {
+		err = a.awaitMoves(ctx, moves)
 	}
-	if !f.wait {
+	switch {
+	case err != nil:
+		if f.rate > 0 {
+			a.say("the throttle stays; to take it away when the moves are done: %s", unthrottleCommand)
+		}
+		return err
+	case !f.wait:
 		a.say("begun; to see what is left: keeplog cluster reassign")
+		if f.rate > 0 {
+			a.say("the throttle stays; to take it away when the moves are done: %s", unthrottleCommand)
+		}
 		return a.showMoves(moves, "begun")
-	}
-	if err := a.awaitMoves(ctx, moves); err != nil {
-		return err
+	case f.rate > 0:
+		err := a.ask(ctx, func(ctx context.Context, s *session) error {
+			return s.unthrottle(ctx, v, slices.Sorted(maps.Keys(slowed.topics)))
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return a.showMoves(moves, "moved")
 }

@@ -14,7 +14,7 @@ import (
 // viewOf makes a view of three live brokers from lines such as "orders 0 leader 1 replicas 1,2,3 isr 1,2,3".
 func viewOf(t *testing.T, lines ...string) *clusterView {
 	t.Helper()
-	v := &clusterView{id: "c", controller: 1, topics: kadm.TopicDetails{}, minISR: map[string]int{}}
+	v := &clusterView{id: "c", controller: 1, led: true, topics: kadm.TopicDetails{}, minISR: map[string]int{}}
 	for id := int32(1); id <= 3; id++ {
 		v.brokers = append(v.brokers, viewBroker{id: id, address: fmt.Sprintf("h:%d", id), dirs: []viewDir{{path: "/d", total: 100 << 30, free: 50 << 30}}})
 	}
@@ -57,6 +57,16 @@ func TestHealthNamesWhatIsWrong(t *testing.T) {
 	}{
 		{"well", []string{inSyncAll}, nil, nil},
 		{"no controller", []string{inSyncAll}, func(v *clusterView) { v.controller = -1 }, []string{"no_controller: no leader of the metadata"}},
+		{"nobody answers as the leader of the metadata", []string{inSyncAll}, func(v *clusterView) { v.led, v.quorum = false, nil }, []string{"no_controller: no leader"}},
+		{"a replica that a reassignment brings in", []string{"orders 0 leader 1 replicas 1,2,3 isr 1,2"}, func(v *clusterView) {
+			v.moving = []move{{"orders", 0, []int32{1, 2}, []int32{1, 2, 3}}}
+		}, nil},
+		{"a replica that was there before a reassignment", []string{"orders 0 leader 1 replicas 1,2,3 isr 1,2"}, func(v *clusterView) {
+			v.moving = []move{{"orders", 0, []int32{1, 3}, []int32{1, 2, 3}}, {"orders", 1, []int32{1}, []int32{3}}}
+		}, []string{"not_in_sync: broker 3 is behind: 1 of its 1 replicas is not in sync: orders-0"}},
+		{"silent and not in sync", []string{"orders 0 leader 1 replicas 1,2,3 isr 1,3"}, func(v *clusterView) { v.brokers[1].silent = true }, []string{
+			"broker_silent: broker 2 at h:2 does not answer; 1 of its 1 replicas is not in sync", "metadata_without_spare: 2 of 3",
+		}},
 		{"the quorum knows no leader", []string{inSyncAll}, func(v *clusterView) { v.quorum.leader = -1 }, []string{"no_controller: no leader"}},
 		{"nobody leads", []string{inSyncAll, "orders 1 leader -1 replicas 2,3 isr 2"}, nil, []string{
 			"offline_partitions: 1 partition has no leader, and can be neither written nor read: orders-1",

@@ -106,11 +106,12 @@ func (a *app) consume(ctx context.Context, flags *consumeFlags, topics []string)
 		return err
 	}
 	defer s.close()
-	parts, err := s.plan(ctx, topics, flags, where)
+	pl := &consumePlan{session: s, committed: flags.readCommitted, exit: flags.exit, where: where}
+	parts, err := pl.begin(ctx, topics, flags.partitions)
 	if err != nil {
 		return s.explain(err, "")
 	}
-	c := &consuming{app: a, session: s, parts: parts, out: out, committed: flags.readCommitted, waits: !flags.exit && where.to.kind == pointNone}
+	c := &consuming{app: a, session: s, plan: pl, parts: parts, out: out, committed: flags.readCommitted, waits: !flags.exit && where.to.kind == pointNone}
 	err = c.run(ctx)
 	if flushErr := out.flush(); err == nil {
 		err = flushErr
@@ -121,64 +122,10 @@ func (a *app) consume(ctx context.Context, flags *consumeFlags, topics []string)
 		e.exit = exitPart
 		err = e
 	}
+	if err == nil {
+		err = pl.incomplete()
+	}
 	return s.explain(err, "")
-}
-
-// plan works out for each partition where reading begins and stops.
-func (s *session) plan(ctx context.Context, topics []string, flags *consumeFlags, where span) ([]*part, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.app.flags.timeout)
-	defer cancel()
-	b, err := s.bounds(ctx, topics, flags.readCommitted)
-	if err != nil {
-		return nil, err
-	}
-	details, err := s.topics(ctx, topics...)
-	if err != nil {
-		return nil, err
-	}
-	var parts []*part
-	for _, topic := range topics {
-		if err := b.checkPartitions(topic, flags.partitions); err != nil {
-			return nil, err
-		}
-		for _, n := range b.partitions(topic) {
-			if len(flags.partitions) > 0 && !slices.Contains(flags.partitions, n) {
-				continue
-			}
-			key := tp{topic, n}
-			p := &part{tp: key, id: details[topic].ID}
-			if p.next, err = s.resolve(ctx, b, key, where.from); err != nil {
-				return nil, err
-			}
-			if p.stop, err = s.resolve(ctx, b, key, where.to); err != nil {
-				return nil, err
-			}
-			if err := s.fit(p, b, flags.exit); err != nil {
-				return nil, err
-			}
-			parts = append(parts, p)
-		}
-	}
-	return parts, nil
-}
-
-// fit brings a partition's range into what is there. A start that has been trimmed away moves up, and is told; one
-// past the end is an error, as nobody can mean it.
-func (s *session) fit(p *part, b *bounds, exit bool) error {
-	start, end := b.start[p.tp], b.end[p.tp]
-	if p.next < start {
-		s.app.say("%s: offset %d is gone, reading from %d", p.tp, p.next, start)
-		p.next = start
-	}
-	if p.next > end {
-		e := failf("%s: OFFSET_OUT_OF_RANGE (offset %d, the end is %d)", p.tp, p.next, end)
-		e.code, e.try = "OFFSET_OUT_OF_RANGE", "-O end"
-		return e
-	}
-	if exit {
-		p.stop = min(p.stop, end)
-	}
-	return nil
 }
 
 // part is one partition that is read. The fetcher owns next; printed is the printer's.
@@ -187,6 +134,8 @@ type part struct {
 	id   [16]byte
 	next int64 // first offset that has not been handed to the printer
 	stop int64 // first offset not to read; math.MaxInt64: none
+	// toHere says that the end is not known and that reading stops where the leader has no more for now.
+	toHere bool
 }
 
 func (p *part) done() bool { return p.stop != math.MaxInt64 && p.next >= p.stop }

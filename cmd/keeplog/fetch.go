@@ -43,11 +43,11 @@ type chunk struct {
 type consuming struct {
 	app       *app
 	session   *session
+	plan      *consumePlan
 	parts     []*part
 	out       *printer
 	committed bool
 	waits     bool // for records that are not there yet
-	lastGood  atomic.Int64
 }
 
 func (c *consuming) run(ctx context.Context) error {
@@ -55,7 +55,10 @@ func (c *consuming) run(ctx context.Context) error {
 	chunks := make(chan chunk, 2)
 	group.Go(func() error {
 		defer close(chunks)
-		return c.fetchAll(ctx, chunks)
+		reading, ctx := errgroup.WithContext(ctx)
+		reading.Go(func() error { return c.fetchAll(ctx, c.parts, chunks) })
+		reading.Go(func() error { return c.readLate(ctx, reading, chunks) })
+		return reading.Wait()
 	})
 	group.Go(func() error { return c.printAll(ctx, chunks) })
 	err := group.Wait()
@@ -63,6 +66,29 @@ func (c *consuming) run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// readLate reads the partitions whose leaders did not answer at first, as soon as they do, unless the command stops at the end.
+func (c *consuming) readLate(ctx context.Context, reading *errgroup.Group, chunks chan<- chunk) error {
+	if !c.waits {
+		return nil
+	}
+	for late := c.plan.late; len(late) > 0; {
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		parts, still, err := c.plan.parts(ctx, late, c.app.flags.timeout/2)
+		if err != nil {
+			return err
+		}
+		if late = still; len(parts) > 0 {
+			c.app.say("%s there again", isAre(len(parts), "partition"))
+			reading.Go(func() error { return c.fetchAll(ctx, parts, chunks) })
+		}
+	}
+	return nil
 }
 
 // printAll prints every chunk, and flushes whenever there is nothing more to do.
@@ -91,18 +117,19 @@ func (c *consuming) printAll(ctx context.Context, chunks <-chan chunk) error {
 	}
 }
 
-// fetchAll reads all partitions to their stops, finding their leaders anew whenever one has moved.
-func (c *consuming) fetchAll(ctx context.Context, chunks chan<- chunk) error {
-	c.lastGood.Store(time.Now().UnixNano())
+// fetchAll reads parts to their stops, finding their leaders anew whenever one has moved.
+func (c *consuming) fetchAll(ctx context.Context, parts []*part, chunks chan<- chunk) error {
+	var lastGood atomic.Int64
+	lastGood.Store(time.Now().UnixNano())
 	for {
-		byLeader, err := c.leaders(ctx)
+		byLeader, err := c.leaders(ctx, parts)
 		if err == nil {
 			if len(byLeader) == 0 {
 				return nil
 			}
 			group, gctx := errgroup.WithContext(ctx)
-			for leader, parts := range byLeader {
-				group.Go(func() error { return c.fetch(gctx, leader, parts, chunks) })
+			for leader, led := range byLeader {
+				group.Go(func() error { return c.fetch(gctx, leader, led, fetched{chunks, &lastGood}) })
 			}
 			err = group.Wait()
 		}
@@ -116,8 +143,9 @@ func (c *consuming) fetchAll(ctx context.Context, chunks chan<- chunk) error {
 			return err
 		}
 		// What cannot be reached is asked again until --timeout has passed without an answer.
-		if since := time.Since(time.Unix(0, c.lastGood.Load())); since > c.app.flags.timeout {
-			return c.session.explain(errors.Join(context.DeadlineExceeded, err), c.parts[0].String())
+		if since := time.Since(time.Unix(0, lastGood.Load())); since > c.app.flags.timeout {
+			left := slices.DeleteFunc(slices.Clone(parts), (*part).done)
+			return c.session.noLeader(ctx, left[0].tp, err)
 		}
 		select {
 		case <-time.After(retryPause):
@@ -127,10 +155,16 @@ func (c *consuming) fetchAll(ctx context.Context, chunks chan<- chunk) error {
 	}
 }
 
+// fetched is where answers go, and when the last one came.
+type fetched struct {
+	chunks   chan<- chunk
+	lastGood *atomic.Int64
+}
+
 // leaders groups the partitions that are not done by their leader.
-func (c *consuming) leaders(ctx context.Context) (map[int32][]*part, error) {
+func (c *consuming) leaders(ctx context.Context, parts []*part) (map[int32][]*part, error) {
 	var topics []string
-	for _, p := range c.parts {
+	for _, p := range parts {
 		if !p.done() && !slices.Contains(topics, p.topic) {
 			topics = append(topics, p.topic)
 		}
@@ -148,7 +182,8 @@ func (c *consuming) leaders(ctx context.Context) (map[int32][]*part, error) {
 		return nil, err
 	}
 	out := map[int32][]*part{}
-	for _, p := range c.parts {
+	var leaderless error
+	for _, p := range parts {
 		if p.done() {
 			continue
 		}
@@ -162,15 +197,19 @@ func (c *consuming) leaders(ctx context.Context) (map[int32][]*part, error) {
 		}
 		d, ok := detail.Partitions[p.partition]
 		if !ok || d.Leader < 0 {
-			return nil, fmt.Errorf("%w: %s has no leader", errMoved, p)
+			leaderless = fmt.Errorf("%w: %s has no leader", errMoved, p)
+			continue
 		}
 		out[d.Leader] = append(out[d.Leader], p)
+	}
+	if len(out) == 0 {
+		return nil, leaderless
 	}
 	return out, nil
 }
 
 // fetch reads parts from the broker leader until all are done.
-func (c *consuming) fetch(ctx context.Context, leader int32, parts []*part, chunks chan<- chunk) error {
+func (c *consuming) fetch(ctx context.Context, leader int32, parts []*part, to fetched) error {
 	broker := c.session.client.Broker(int(leader))
 	for {
 		parts = slices.DeleteFunc(parts, (*part).done)
@@ -188,8 +227,8 @@ func (c *consuming) fetch(ctx context.Context, leader int32, parts []*part, chun
 		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 			return c.partitionError(parts[0], err)
 		}
-		c.lastGood.Store(time.Now().UnixNano())
-		if err := c.take(ctx, parts, resp, chunks); err != nil {
+		to.lastGood.Store(time.Now().UnixNano())
+		if err := c.take(ctx, parts, resp, to.chunks); err != nil {
 			return err
 		}
 		// Each partition in turn comes first, as a broker may fill an answer with the first ones alone.
@@ -258,6 +297,8 @@ func (c *consuming) take(ctx context.Context, parts []*part, resp *kmsg.FetchRes
 					return ctx.Err()
 				}
 				p.next = next
+			} else if total == 0 && p.toHere {
+				p.stop = p.next // the leader has no more
 			} else if total == 0 && p.stop != math.MaxInt64 && end >= p.stop {
 				p.next = p.stop // nothing is left below the stop: it was compacted away
 			}
@@ -301,7 +342,10 @@ func (c *consuming) partitionError(p *part, err error) error {
 func (c *consuming) outOfRange(p *part) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.app.flags.timeout)
 	defer cancel()
-	b, err := c.session.bounds(ctx, []string{p.topic}, c.committed)
+	b, err := c.session.bounds(ctx, []tp{p.tp}, boundsOptions{committed: c.committed, wantEnd: true, patience: c.app.flags.timeout})
+	if err == nil {
+		err = b.all(ctx, c.session, []tp{p.tp})
+	}
 	if err != nil {
 		return err
 	}

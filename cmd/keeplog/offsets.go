@@ -1,15 +1,12 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // tp is one partition of a topic.
@@ -19,6 +16,10 @@ type tp struct {
 }
 
 func (t tp) String() string { return fmt.Sprintf("topic %s partition %d", t.topic, t.partition) }
+
+func (t tp) compare(o tp) int {
+	return cmp.Or(cmp.Compare(t.topic, o.topic), cmp.Compare(t.partition, o.partition))
+}
 
 // point is a place in a partition, as a person writes it.
 type point struct {
@@ -131,111 +132,4 @@ func parseDuration(s string) (time.Duration, error) {
 		return time.Duration(n) * 24 * time.Hour, nil
 	}
 	return time.ParseDuration(s)
-}
-
-// bounds are the first offset and the end of partitions, as of when they were asked for.
-type bounds struct {
-	start, end map[tp]int64
-	times      map[int64]kadm.ListedOffsets // per ms: the first offsets at or after it
-}
-
-// bounds asks for the start and the end of every partition of topics. committed: the end is the last stable offset.
-func (s *session) bounds(ctx context.Context, topics []string, committed bool) (*bounds, error) {
-	if _, err := s.topics(ctx, topics...); err != nil {
-		return nil, err
-	}
-	b := &bounds{start: map[tp]int64{}, end: map[tp]int64{}, times: map[int64]kadm.ListedOffsets{}}
-	starts, err := s.admin.ListStartOffsets(ctx, topics...)
-	if err == nil {
-		err = s.fill(b.start, starts)
-	}
-	if err != nil {
-		return nil, err
-	}
-	list := s.admin.ListEndOffsets
-	if committed {
-		list = s.admin.ListCommittedOffsets
-	}
-	ends, err := list(ctx, topics...)
-	if err == nil {
-		err = s.fill(b.end, ends)
-	}
-	return b, err
-}
-
-func (s *session) fill(to map[tp]int64, from kadm.ListedOffsets) error {
-	var failed error
-	from.Each(func(o kadm.ListedOffset) {
-		key := tp{o.Topic, o.Partition}
-		if o.Err != nil && failed == nil {
-			failed = s.answered(key.String(), o.Err, "")
-		}
-		to[key] = o.Offset
-	})
-	return failed
-}
-
-// partitions are the partitions of topic, in order.
-func (b *bounds) partitions(topic string) []int32 {
-	var out []int32
-	for key := range b.end {
-		if key.topic == topic {
-			out = append(out, key.partition)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// checkPartitions refuses a partition that topic does not have.
-func (b *bounds) checkPartitions(topic string, wanted []int32) error {
-	for _, p := range wanted {
-		if _, ok := b.end[tp{topic, p}]; !ok {
-			e := failf("topic %s: UNKNOWN_TOPIC_OR_PARTITION (no partition %d)", topic, p)
-			e.why = fmt.Sprintf("it has %s", count(int64(len(b.partitions(topic))), "partition"))
-			e.code = "UNKNOWN_TOPIC_OR_PARTITION"
-			return e
-		}
-	}
-	return nil
-}
-
-// resolve turns p into an offset of partition key. It may lie outside of what is there. pointNone is the largest offset.
-func (s *session) resolve(ctx context.Context, b *bounds, key tp, p point) (int64, error) {
-	start, end := b.start[key], b.end[key]
-	switch p.kind {
-	case pointStart:
-		return start, nil
-	case pointEnd:
-		return end, nil
-	case pointOffset:
-		return p.n, nil
-	case pointAfter:
-		return min(start+p.n, end), nil
-	case pointBefore:
-		return max(end-p.n, start), nil
-	case pointNone:
-		return math.MaxInt64, nil
-	}
-	listed, ok := b.times[p.n]
-	if !ok || listed[key.topic] == nil {
-		var err error
-		if listed, err = s.admin.ListOffsetsAfterMilli(ctx, p.n, key.topic); err != nil {
-			return 0, err
-		}
-		if b.times[p.n] == nil {
-			b.times[p.n] = kadm.ListedOffsets{}
-		}
-		b.times[p.n][key.topic] = listed[key.topic]
-	}
-	o, ok := listed.Lookup(key.topic, key.partition)
-	switch {
-	case !ok:
-		return 0, failf("%s: the broker did not answer for it", key)
-	case o.Err != nil:
-		return 0, s.answered(key.String(), o.Err, "")
-	case o.Offset < 0:
-		return end, nil
-	}
-	return o.Offset, nil
 }

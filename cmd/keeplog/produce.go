@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -186,7 +187,7 @@ func (p *producing) options() ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.WithLogger(&p.refused),
 		kgo.MaxBufferedRecords(bufferedRecords), kgo.MaxBufferedBytes(bufferedBytes),
-		kgo.RequestRetries(1 << 20), kgo.RetryTimeout(p.app.flags.timeout), kgo.DefaultProduceTopic(p.topic),
+		kgo.RequestRetries(1 << 20), kgo.RetryTimeout(p.app.flags.timeout), kgo.ProduceRequestTimeout(oneTry(p.app.flags.timeout)), kgo.DefaultProduceTopic(p.topic),
 		kgo.AllowIdempotentProduceCancellation(), kgo.ProducerLinger(5 * time.Millisecond),
 		kgo.ProducerBatchMaxBytesFn(func(string) int32 { return max(p.batchMax.Load(), 1024) }),
 		kgo.RetryBackoffFn(func(n int) time.Duration { return min(time.Duration(n)*50*time.Millisecond, time.Second) }),
@@ -275,7 +276,7 @@ func (p *producing) watch(ctx context.Context, done <-chan error) error {
 		idle := time.Since(since)
 		p.refused.listen(idle > time.Second || idle > p.app.flags.timeout/2)
 		if idle > p.app.flags.timeout {
-			err := p.stalled()
+			err := p.explain(context.DeadlineExceeded)
 			p.cancel(err)
 			return err
 		}
@@ -440,8 +441,10 @@ func (p *producing) answered(r *kgo.Record, err error) {
 	}
 	p.failedOnce.Do(func() {
 		if context.Cause(r.Context) == nil {
-			where := "topic " + r.Topic
-			err := p.session.explain(err, where)
+			var ke *kerr.Error
+			if errors.As(err, &ke) && !ke.Retriable {
+				err = p.session.explain(err, "topic "+r.Topic)
+			}
 			p.failed.Store(&err)
 			p.cancel(err)
 		}
@@ -491,7 +494,7 @@ func (p *producing) report(err error) error {
 		if errors.Is(err, errInterrupted) {
 			return &cliError{msg: fmt.Sprintf("interrupted: %s sent and not acknowledged", count(open, "record")), exit: exitInterrupted}
 		}
-		e := *failure(p.session.explain(err, "topic "+p.topic))
+		e := *p.explain(err)
 		if acked > 0 && e.exit == exitFailed {
 			e.exit = exitPart
 		}

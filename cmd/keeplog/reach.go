@@ -21,9 +21,11 @@ import (
 // from many goroutines.
 type reach struct {
 	seeds []string
+	limit time.Duration // of one try
 
-	mu    sync.Mutex
-	tried map[string]attempt
+	mu     sync.Mutex
+	tried  map[string]attempt
+	silent map[string]time.Time // when an address was last found silent
 }
 
 // attempt is the last try to connect to one address.
@@ -33,8 +35,8 @@ type attempt struct {
 	row  int   // failures since it last answered
 }
 
-func newReach(seeds []string) *reach {
-	return &reach{seeds: seeds, tried: make(map[string]attempt)}
+func newReach(seeds []string, limit time.Duration) *reach {
+	return &reach{seeds: seeds, limit: limit, tried: make(map[string]attempt), silent: make(map[string]time.Time)}
 }
 
 // OnBrokerConnect implements kgo.HookBrokerConnect.
@@ -42,18 +44,39 @@ func (r *reach) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.
 	if errors.Is(err, context.Canceled) {
 		return
 	}
+	key := net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port)))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port)))
-	t := attempt{node: meta.NodeID, err: err}
-	if err != nil {
-		t.row = r.tried[key].row + 1
+	t := attempt{node: meta.NodeID, err: err, row: r.tried[key].row}
+	if was, ok := r.tried[key]; ok && t.node < 0 {
+		t.node = was.node // a broker's address that the user gave too
+	}
+	switch {
+	case err == nil:
+		t.row = 0
+	case !errors.Is(err, errAvoided):
+		t.row++
 	}
 	r.tried[key] = t
 }
 
-// explain says which broker cannot be reached; nil if every one that was tried answered.
-func (r *reach) explain(err error) *cliError {
+// failure is why a broker could not be reached the last time; nil when it could, or was not tried.
+func (r *reach) failure(node int32) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var err error
+	for _, t := range r.tried {
+		if t.node == node && t.err != nil {
+			err = t.err
+		} else if t.node == node {
+			return nil
+		}
+	}
+	return err
+}
+
+// explain says which of that many brokers cannot be reached; nil if every one that was tried answered.
+func (r *reach) explain(err error, brokers int) *cliError {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	answered, failedNode, failedSeed := "", "", ""
@@ -75,9 +98,15 @@ func (r *reach) explain(err error) *cliError {
 			msg:  fmt.Sprintf("cannot reach broker %d at %s (%s)", t.node, failedNode, netReason(t.err)),
 			code: "UNREACHABLE", exit: exitUnreachable,
 		}
-		if answered != "" && !slices.Contains(r.seeds, failedNode) {
+		var dns *net.DNSError
+		switch {
+		case answered != "" && !slices.Contains(r.seeds, failedNode) && (brokers < 2 || errors.As(t.err, &dns)):
+			e.advertised = true
 			e.why = fmt.Sprintf("%s answered, and told this client to use the name %s", answered, failedNode)
 			e.try = "set advertised.listeners to a name that clients can resolve and reach"
+		case answered != "":
+			e.why = fmt.Sprintf("it is down, or cannot be reached from here; %s answered", answered)
+			e.try = "keeplog cluster health"
 		}
 		return e
 	case answered == "" && failedSeed != "":
@@ -136,7 +165,7 @@ func netReason(err error) string {
 		return "connection refused"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF):
 		return "it closed the connection"
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, errSilent), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return "no answer"
 	}
 	var ne net.Error

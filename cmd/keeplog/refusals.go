@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"sync"
 
@@ -71,10 +72,24 @@ func errorNamed(name string) *kerr.Error {
 	return nil
 }
 
-// stalled tells why nothing was acknowledged: what the broker answered to each try, if it answered.
-func (p *producing) stalled() error {
-	if ke := p.refused.last(); ke != nil {
-		return kafkaError("topic "+p.topic, ke, "")
+// explain tells why not all was acknowledged: what the brokers answered to each try, or why they did not.
+func (p *producing) explain(err error) *cliError {
+	var ce *cliError
+	var ke *kerr.Error
+	if errors.As(err, &ce) {
+		return ce
 	}
-	return context.DeadlineExceeded
+	if ke = p.refused.last(); ke == nil {
+		errors.As(err, &ke)
+	}
+	passing := ke == nil || ke.Retriable && ke != kerr.KafkaStorageError
+	if passing {
+		if e := p.session.refusing(context.Background(), p.topic, p.flags.partition); e != nil {
+			return e
+		}
+	}
+	if ke != nil {
+		err = ke
+	}
+	return failure(p.session.explain(err, "topic "+p.topic))
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -25,7 +27,7 @@ func (a *app) startError(cfg *config.Broker, err error) error {
 	var listen *net.OpError
 	switch {
 	case errors.As(err, &listen) && listen.Op == "listen":
-		listenError(e, listen)
+		a.listenError(e, cfg, msg, listen)
 	case errors.Is(err, vfs.ErrLocked), errors.Is(err, quorum.ErrLocked):
 		e.why = "another process is serving this data directory"
 		e.try = "stop it, or give this one a directory of its own: keeplog serve --data-dir DIR"
@@ -64,20 +66,69 @@ func (a *app) startError(cfg *config.Broker, err error) error {
 	return e
 }
 
-// listenError is for an address that could not be taken.
-func listenError(e *cliError, err *net.OpError) {
+// listenError is for an address that could not be taken. before is the text in front of the system's, which names the listener.
+func (a *app) listenError(e *cliError, cfg *config.Broker, before string, err *net.OpError) {
+	name := ""
+	for _, l := range cfg.Listeners() {
+		if strings.Contains(before, "listener "+l.Name+" on ") {
+			name = l.Name
+		}
+	}
+	// A node alone that was given no list of listeners takes --listen; else the list has to change.
+	listed := len(cfg.Listeners()) > 1 && name != ""
 	e.msg = "cannot start: cannot listen on " + err.Addr.String() + " (" + lastPart(err) + ")"
+	if listed {
+		e.msg = "cannot start: " + name + " cannot listen on " + err.Addr.String() + " (" + lastPart(err) + ")"
+	}
+	where := "listeners"
+	if file := a.given("--config"); file != "" {
+		where += " of " + shellWord(file)
+	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		e.why = "another program listens on this address"
 		e.try = "keeplog serve --listen 127.0.0.1:0, which takes a free port"
+		if listed {
+			e.try = fmt.Sprintf("stop that one, or another port for %s in %s%s", name, where, alsoIn(cfg, name))
+		}
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		e.why = "this machine has no such address"
 		e.try = "keeplog serve --listen 0.0.0.0:PORT --advertise NAME:PORT"
+		if listed {
+			e.try = fmt.Sprintf("%s://0.0.0.0:PORT in %s, and in advertised.listeners the name that others reach it by", name, where)
+		}
 	case errors.Is(err, fs.ErrPermission):
 		e.why = "ports below 1024 need a privilege"
 		e.try = "keeplog serve --listen 127.0.0.1:9092"
+		if listed {
+			e.try = fmt.Sprintf("a port from 1024 on for %s in %s%s", name, where, alsoIn(cfg, name))
+		}
 	}
+}
+
+// alsoIn says where else the port of a listener stands.
+func alsoIn(cfg *config.Broker, name string) string {
+	controller, _ := cfg.Controller()
+	switch {
+	case name == controller.Name:
+		return ", and the same port in controller.quorum.voters of every node"
+	case slices.ContainsFunc(cfg.List("advertised.listeners"), func(s string) bool { return strings.HasPrefix(s, name+"://") }):
+		return ", and in advertised.listeners"
+	}
+	return ""
+}
+
+// given is the value of a flag on the command line, empty without it.
+func (a *app) given(flag string) string {
+	for i, arg := range a.args {
+		if value, ok := strings.CutPrefix(arg, flag+"="); ok {
+			return value
+		}
+		if arg == flag && i+1 < len(a.args) {
+			return a.args[i+1]
+		}
+	}
+	return ""
 }
 
 // fileError is for what the file system answered.

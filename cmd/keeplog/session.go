@@ -16,6 +16,7 @@ import (
 type session struct {
 	app    *app
 	client *kgo.Client
+	home   *kgo.Broker // the one that answered first
 	admin  *kadm.Client
 	reach  *reach
 	props  clientProperties
@@ -31,36 +32,45 @@ func (a *app) connect(ctx context.Context, opts ...kgo.Opt) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{app: a, props: props, reach: newReach(props.brokers)}
+	limit := a.flags.timeout
+	s := &session{app: a, props: props, reach: newReach(props.brokers, limit)}
+	ping, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	base := []kgo.Opt{
-		kgo.SeedBrokers(props.brokers...),
+		kgo.SeedBrokers(s.reach.firstToAnswer(ping, props.tls)...),
 		kgo.ClientID(props.clientID),
 		kgo.SoftwareNameAndVersion("keeplog", strings.TrimLeft(versionText(), "-.")),
-		kgo.DialTimeout(min(a.flags.timeout, 5*time.Second)),
-		kgo.RequestTimeoutOverhead(max(a.flags.timeout, time.Second)),
-		kgo.RetryTimeout(a.flags.timeout),
-		kgo.RequestRetries(4),
+		kgo.Dialer(s.reach.dialer(props.tls)),
+		kgo.RequestTimeoutOverhead(oneTry(limit)),
+		kgo.RetryTimeout(limit),
+		kgo.RequestRetries(10),
+		kgo.RetryBackoffFn(func(n int) time.Duration { return min(time.Duration(n)*50*time.Millisecond, time.Second) }),
 		kgo.MetadataMinAge(250 * time.Millisecond),
 		kgo.DisableClientMetrics(),
 		kgo.WithHooks(s.reach),
-	}
-	if props.tls != nil {
-		base = append(base, kgo.DialTLSConfig(props.tls))
 	}
 	s.client, err = kgo.NewClient(append(base, opts...)...)
 	if err != nil {
 		return nil, &cliError{msg: err.Error(), exit: exitUsage}
 	}
 	s.admin = kadm.NewClient(s.client)
-	s.admin.SetTimeoutMillis(int32(min(a.flags.timeout, time.Hour).Milliseconds()))
-	ping, cancel := context.WithTimeout(ctx, a.flags.timeout)
-	defer cancel()
-	if err := s.client.Ping(ping); err != nil {
-		s.client.Close()
-		return nil, s.explain(err, "")
+	s.admin.SetTimeoutMillis(int32(min(limit, time.Hour).Milliseconds()))
+	for {
+		err := s.client.Ping(ping)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, errSilent) || ping.Err() != nil {
+			s.client.Close()
+			return nil, s.explain(err, "")
+		}
 	}
+	s.home = s.client.SeedBrokers()[0]
 	return s, nil
 }
+
+// oneTry is how long a broker that has answered before may take for the next answer, beside what the request itself allows.
+func oneTry(limit time.Duration) time.Duration { return min(max(limit/3, time.Second), 10*time.Second) }
 
 func (s *session) close() { s.client.Close() }
 
@@ -93,7 +103,7 @@ func (s *session) explain(err error, what string) error {
 	if errors.As(err, &ke) {
 		return kafkaError(what, ke, "")
 	}
-	if e := s.reach.explain(err); e != nil {
+	if e := s.reach.explain(err, len(s.client.DiscoveredBrokers())); e != nil {
 		return e
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -128,6 +138,10 @@ func kafkaError(what string, ke *kerr.Error, message string) *cliError {
 	case kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend:
 		e.why = "fewer replicas are in sync than min.insync.replicas asks for"
 		e.try = "keeplog topic describe " + strings.TrimPrefix(what, "topic ")
+	case kerr.NotController:
+		e.exit = exitUnreachable
+		e.why = "no leader of the metadata answers: a majority of the nodes that vote must be up"
+		e.try = "keeplog cluster health"
 	case kerr.KafkaStorageError:
 		e.why = "the broker cannot write: its disk is full or broken"
 		e.try = "make room on its disk (keeplog topic delete, keeplog topic trim): it goes on by itself"

@@ -122,23 +122,28 @@ func newTopicDeleteCommand(a *app) *cobra.Command {
 }
 
 func (s *session) previewDelete(ctx context.Context, details kadm.TopicDetails, names []string) ([]string, error) {
-	starts, err := s.admin.ListStartOffsets(ctx, names...)
-	if err != nil && len(starts) == 0 {
-		return nil, err
+	var keys []tp
+	for _, name := range names {
+		for p := range details[name].Partitions {
+			keys = append(keys, tp{name, p})
+		}
 	}
-	ends, err := s.admin.ListEndOffsets(ctx, names...)
-	if err != nil && len(ends) == 0 {
+	b, err := s.bounds(ctx, keys, boundsOptions{wantEnd: true, patience: s.app.flags.timeout / 2})
+	if err != nil {
 		return nil, err
 	}
 	var lines []string
 	for _, name := range names {
 		var span int64
+		more := ""
 		for p := range details[name].Partitions {
-			start, _ := starts.Lookup(name, p)
-			end, _ := ends.Lookup(name, p)
-			span += max(0, end.Offset-start.Offset)
+			start, knownStart := b.start[tp{name, p}]
+			end, knownEnd := b.end[tp{name, p}]
+			if span += max(0, end-start); !knownStart || !knownEnd {
+				more = " and those of partitions whose leader does not answer"
+			}
 		}
-		lines = append(lines, fmt.Sprintf("topic %s: %s, %s", name, count(int64(len(details[name].Partitions)), "partition"), count(span, "offset")))
+		lines = append(lines, fmt.Sprintf("topic %s: %s, %s%s", name, count(int64(len(details[name].Partitions)), "partition"), count(span, "offset"), more))
 	}
 	return lines, nil
 }
@@ -253,22 +258,24 @@ func newTopicTrimCommand(a *app) *cobra.Command {
 
 // planTrim says for each partition where its start would move.
 func (s *session) planTrim(ctx context.Context, topic string, to point, only []int32) ([]trimRow, error) {
-	b, err := s.bounds(ctx, []string{topic}, false)
+	keys, _, err := s.partitionsOf(ctx, []string{topic}, only)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.checkPartitions(topic, only); err != nil {
+	b, err := s.bounds(ctx, keys, boundsOptions{wantEnd: true, patience: s.app.flags.timeout / 2})
+	if err == nil {
+		err = b.all(ctx, s, keys)
+	}
+	if err != nil {
 		return nil, err
 	}
 	rows := []trimRow{}
-	for _, p := range b.partitions(topic) {
-		if len(only) > 0 && !slices.Contains(only, p) {
-			continue
-		}
-		offset, err := s.resolve(ctx, b, tp{topic, p}, to)
+	for _, key := range keys {
+		offset, err := s.resolve(ctx, b, key, to)
 		if err != nil {
 			return nil, err
 		}
+		p := key.partition
 		start := b.start[tp{topic, p}]
 		if offset > b.end[tp{topic, p}] {
 			e := failf("topic %s partition %d: OFFSET_OUT_OF_RANGE (cannot trim to %d, its end is %d)", topic, p, offset, b.end[tp{topic, p}])

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,19 +72,32 @@ func (s *session) describeTopics(ctx context.Context, names []string) ([]topicDe
 	if err != nil {
 		return nil, err
 	}
-	starts, startErr := s.admin.ListStartOffsets(ctx, names...)
-	ends, endErr := s.admin.ListEndOffsets(ctx, names...)
-	if startErr != nil && len(starts) == 0 {
-		return nil, startErr
+	var keys []tp
+	for _, name := range names {
+		for _, p := range details[name].Partitions.Sorted() {
+			keys = append(keys, tp{name, p.Partition})
+		}
 	}
-	if endErr != nil && len(ends) == 0 {
-		return nil, endErr
+	// What no leader tells soon is left open: the rest is worth showing.
+	offsets, err := s.bounds(ctx, keys, boundsOptions{wantEnd: true, patience: min(toExplain, s.app.flags.timeout/4)})
+	if err != nil {
+		return nil, err
 	}
 	configs, err := s.admin.DescribeTopicConfigs(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
-	lost, compacts := s.lostRecords(ctx, details), s.compacts(ctx, names...)
+	if len(offsets.failed) > 0 {
+		// Others may lead soon; but an address that leads nowhere stays wrong.
+		e := s.noLeader(ctx, slices.SortedFunc(maps.Keys(offsets.failed), tp.compare)[0], context.DeadlineExceeded)
+		if e.advertised {
+			return nil, e
+		}
+		s.app.say("%s without offsets: %s", isAre(len(offsets.failed), "partition"), e.msg)
+	}
+	compacts := s.compacts(ctx, names...)
+	var lost map[topicPartition][]lostRecords
+	limit(ctx, toExplain, func(ctx context.Context) { lost = s.lostRecords(ctx, details) })
 	var all []topicDescription
 	for _, name := range names {
 		d := details[name]
@@ -92,7 +106,7 @@ func (s *session) describeTopics(ctx context.Context, names []string) ([]topicDe
 			td.Compacts = &works
 		}
 		for _, p := range d.Partitions.Sorted() {
-			described := describePartition(p, starts, ends)
+			described := describePartition(p, offsets)
 			described.Lost = lost[topicPartition{name, p.Partition}]
 			td.Partitions = append(td.Partitions, described)
 		}
@@ -116,7 +130,7 @@ func (s *session) describeTopics(ctx context.Context, names []string) ([]topicDe
 	return all, nil
 }
 
-func describePartition(p kadm.PartitionDetail, starts, ends kadm.ListedOffsets) partitionDescription {
+func describePartition(p kadm.PartitionDetail, offsets *bounds) partitionDescription {
 	out := partitionDescription{
 		Partition: p.Partition, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch,
 		Replicas: p.Replicas, ISR: p.ISR, Start: -1, High: -1,
@@ -124,11 +138,11 @@ func describePartition(p kadm.PartitionDetail, starts, ends kadm.ListedOffsets) 
 	if p.Err != nil {
 		out.Error = p.Err.Error()
 	}
-	if o, ok := starts.Lookup(p.Topic, p.Partition); ok && o.Err == nil {
-		out.Start = o.Offset
+	if start, ok := offsets.start[tp{p.Topic, p.Partition}]; ok {
+		out.Start = start
 	}
-	if o, ok := ends.Lookup(p.Topic, p.Partition); ok && o.Err == nil {
-		out.High = o.Offset
+	if end, ok := offsets.end[tp{p.Topic, p.Partition}]; ok {
+		out.High = end
 	}
 	return out
 }
