@@ -10,8 +10,7 @@ import (
 const MaxDecompressedDefault = "2147483639"
 
 const (
-	noTier  = "there is no remote tier: all data is local"
-	noMoves = "replicas are not moved between data directories"
+	noTier = "there is no remote tier: all data is local"
 )
 
 // topicKeys are the settings of a topic. Where Synonym is set, the broker key of that name gives the default.

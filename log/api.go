@@ -26,6 +26,8 @@ var (
 	ErrOffline = errors.New("log: data directory is offline")
 	// ErrStorage says that the file system refused this one call, as when there are no descriptors left; another may succeed.
 	ErrStorage = errors.New("log: the file system refused")
+	// ErrMoved says that the log was taken over by its copy in another data directory, which has everything.
+	ErrMoved = errors.New("log: moved to another data directory")
 	// ErrClosed says that the log or its directory was closed or deleted.
 	ErrClosed = errors.New("log: closed")
 	// ErrTopicID says that the directory belongs to another topic id than the one asked for.

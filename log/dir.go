@@ -130,11 +130,12 @@ func (d *Dir) Tuned() (producerExpiration time.Duration, recoveryThreads int) {
 	return time.Duration(d.tuned.producerExpirationMs.Load()) * time.Millisecond, int(d.tuned.recoveryThreads.Load())
 }
 
-// opening is what was found when the directory was opened; it does not change.
+// opening is what was found when the directory was opened; after SettleMoves it does not change.
 type opening struct {
 	clean      bool
 	cleanEpoch int64 // of the clean-stop marker, −1 for none
 	found      []Found
+	futures    []Found // copies that were under way
 }
 
 // inventory is what is in the directory now.
@@ -279,9 +280,13 @@ func (d *Dir) list() error {
 			continue
 		}
 		if suffix, ok := isRetired(name); ok {
-			if suffix == deleteSuffix {
+			f, ok := d.findFuture(name)
+			switch {
+			case suffix == deleteSuffix:
 				d.trash = append(d.trash, trash{path: full})
-			} else {
+			case suffix == futureSuffix && ok:
+				d.futures = append(d.futures, f)
+			default:
 				d.log.Info("directory is left alone", "path", full)
 			}
 			continue
@@ -291,16 +296,20 @@ func (d *Dir) list() error {
 			d.log.Info("directory is none of a partition and is left alone", "path", full)
 			continue
 		}
-		found := Found{Identity: Identity{Topic: topic, Partition: partition}, Path: full}
-		if b, err := readFile(d.fs, path.Join(full, PartitionFile)); err == nil {
-			if id, err := DecodePartition(b); err == nil {
-				found.TopicID = id
-			}
-		}
-		d.found = append(d.found, found)
+		d.found = append(d.found, d.read(Found{Identity: Identity{Topic: topic, Partition: partition}, Path: full}))
 		d.unseen[full] = TopicPartition{topic, partition}
 	}
 	return nil
+}
+
+// read fills in the topic id that a directory tells, if it does.
+func (d *Dir) read(f Found) Found {
+	if b, err := readFile(d.fs, path.Join(f.Path, PartitionFile)); err == nil {
+		if id, err := DecodePartition(b); err == nil {
+			f.TopicID = id
+		}
+	}
+	return f
 }
 
 // Path is the directory's path.

@@ -18,6 +18,7 @@ type Log struct {
 	progress func()
 
 	config    atomic.Pointer[Config]
+	future    atomic.Bool // a copy under way: the replica is in another directory
 	view      atomic.Pointer[view]
 	start     atomic.Int64 // log start offset
 	watermark atomic.Int64 // −1: never told
@@ -31,6 +32,8 @@ type Log struct {
 	f       flusher
 	markMu  sync.Mutex // guards mark and its slot; taken after flushMu, never with mu
 	mark    Mark
+	moves   uint32 // guarded by markMu: Mark.Moves
+	mover   atomic.Pointer[Move]
 
 	commit   commitState // the coordinator's
 	schedule logSchedule // Tick's

@@ -16,11 +16,11 @@ const MarkBytes = 128
 
 // Mark is what the disk surely has of a log. It only ever lags.
 //
-//	          ┌──────────┬───────────┬───────┬─────────┬──────────┬────────┬───────────┬───────────┬─────────┬───────┬────────┬─────────────┬───────┬─────────┐
-//	mark      │ topic id │ partition │ epoch │ segment │ position │ offset │ log start │ entries   │ counter │ flags │ epochs │ lost        │ zeros │ CRC-32C │
-//	          │ 16       │ i32       │ i32   │ i64     │ i64      │ i64    │ i64       │ i32   i32 │ u64     │ u32   │ u32    │ i64 i64 i64 │ 20    │ u32     │
-//	          └──────────┴───────────┴───────┴─────────┴──────────┴────────┴───────────┴───────────┴─────────┴───────┴────────┴─────────────┴───────┴─────────┘
-//	          0          16          20      24        32         40       48          56          64        72      76       80            104     124
+//	          ┌──────────┬───────────┬───────┬─────────┬──────────┬────────┬───────────┬───────────┬─────────┬───────┬────────┬─────────────┬───────┬───────┬─────────┐
+//	mark      │ topic id │ partition │ epoch │ segment │ position │ offset │ log start │ entries   │ counter │ flags │ epochs │ lost        │ moves │ zeros │ CRC-32C │
+//	          │ 16       │ i32       │ i32   │ i64     │ i64      │ i64    │ i64       │ i32   i32 │ u64     │ u32   │ u32    │ i64 i64 i64 │ u32   │ 16    │ u32     │
+//	          └──────────┴───────────┴───────┴─────────┴──────────┴────────┴───────────┴───────────┴─────────┴───────┴────────┴─────────────┴───────┴───────┴─────────┘
+//	          0          16          20      24        32         40       48          56          64        72      76       80            104     108     124
 //	                                                                                                    big-endian; the CRC covers the 124 bytes before it
 type Mark struct {
 	TopicID   [16]byte
@@ -50,6 +50,10 @@ type Mark struct {
 	EpochsCRC uint32
 	// Lost are offsets whose records the disk has lost, and behind which the log went on.
 	Lost Lost
+	// Future says that the log is a copy under way: the partition's replica is in another directory.
+	Future bool
+	// Moves grows each time the replica goes to another directory: of two that have it, the one with the larger number counts.
+	Moves uint32
 }
 
 const (
@@ -58,6 +62,7 @@ const (
 	flagUnplaced = 1 << 2
 	flagGaps     = 1 << 3
 	flagCutting  = 1 << 4
+	flagFuture   = 1 << 5
 )
 
 // castagnoli is the CRC of all our formats.
@@ -79,11 +84,13 @@ func (m *Mark) encode(used uint32) (b [MarkBytes]byte) {
 	be.PutUint32(b[56:], uint32(m.OffsetEntries))
 	be.PutUint32(b[60:], uint32(m.TimeEntries))
 	be.PutUint64(b[64:], m.Counter)
-	be.PutUint32(b[72:], used|bit(m.NoProducers, flagNoProds)|bit(m.Unplaced, flagUnplaced)|bit(m.Gaps, flagGaps)|bit(m.Cutting, flagCutting))
+	be.PutUint32(b[72:], used|bit(m.NoProducers, flagNoProds)|bit(m.Unplaced, flagUnplaced)|bit(m.Gaps, flagGaps)|bit(m.Cutting, flagCutting)|
+		bit(m.Future, flagFuture))
 	be.PutUint32(b[76:], m.EpochsCRC)
 	be.PutUint64(b[80:], uint64(m.Lost.From))
 	be.PutUint64(b[88:], uint64(m.Lost.To))
 	be.PutUint64(b[96:], uint64(m.Lost.Count))
+	be.PutUint32(b[104:], m.Moves)
 	be.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
 	return b
 }
@@ -115,8 +122,9 @@ func DecodeMark(b []byte) (m Mark, ok bool, err error) {
 	m.Counter = be.Uint64(b[64:])
 	flags := be.Uint32(b[72:])
 	m.NoProducers, m.Unplaced = flags&flagNoProds != 0, flags&flagUnplaced != 0
-	m.Gaps, m.Cutting = flags&flagGaps != 0, flags&flagCutting != 0
+	m.Gaps, m.Cutting, m.Future = flags&flagGaps != 0, flags&flagCutting != 0, flags&flagFuture != 0
 	m.EpochsCRC = be.Uint32(b[76:])
 	m.Lost = Lost{record.Offset(be.Uint64(b[80:])), record.Offset(be.Uint64(b[88:])), int64(be.Uint64(b[96:]))}
+	m.Moves = be.Uint32(b[104:])
 	return m, flags&flagUsed != 0, nil
 }

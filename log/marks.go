@@ -209,6 +209,13 @@ func (m *marks) get(key markKey) (Mark, bool) {
 	return mark, ok
 }
 
+// remember makes get answer with a mark that was put since the opening: its log is about to be opened again.
+func (m *marks) remember(mark Mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loaded[mark.key()] = mark
+}
+
 // put writes a partition's mark to the page cache. Where that fails, the mark before it counts.
 func (m *marks) put(mark Mark) error { return m.write(mark, flagUsed, 1) }
 

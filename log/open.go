@@ -82,15 +82,28 @@ func (d *Dir) largestFirst(reqs []OpenRequest) []OpenRequest {
 // OpenLog opens or creates a partition's log, and recovers it where the last stop was not clean. An error concerns this
 // log only: ErrTopicID, ErrNewerVersion, ErrName, ErrReserve for a new one, and those of the file system.
 func (d *Dir) OpenLog(id Identity, c Config) (*Log, error) {
-	if err := CheckName(id.Topic); err != nil {
+	return d.openLog(openOptions{Identity: id, config: c, name: DirName(id.Topic, id.Partition), bring: (*Log).openOrCreate})
+}
+
+// openOptions say how a log is opened.
+type openOptions struct {
+	Identity
+	config Config
+	name   string           // of the directory
+	bring  func(*Log) error // opens or makes what is in it
+	ready  func(*Log)       // called before anybody else sees the log; may be nil
+}
+
+func (d *Dir) openLog(o openOptions) (*Log, error) {
+	if err := CheckName(o.Topic); err != nil {
 		return nil, err
 	}
 	if err := d.Offline(); err != nil {
 		return nil, err
 	}
-	key := TopicPartition{id.Topic, id.Partition}
-	l := &Log{dir: d, id: id, path: path.Join(d.path, DirName(id.Topic, id.Partition))}
-	l.config.Store(&c)
+	key := TopicPartition{o.Topic, o.Partition}
+	l := &Log{dir: d, id: o.Identity, path: path.Join(d.path, o.name)}
+	l.config.Store(&o.config)
 	l.watermark.Store(-1)
 	l.w.leading.Epoch, l.w.fence = record.NoEpoch, record.NoEpoch
 	d.mu.Lock()
@@ -104,7 +117,7 @@ func (d *Dir) OpenLog(id Identity, c Config) (*Log, error) {
 	}
 	d.logs[key] = l // reserves the name; Tick sees it once it is ready
 	d.mu.Unlock()
-	err := l.openOrCreate()
+	err := o.bring(l)
 	if err != nil {
 		d.mu.Lock()
 		delete(d.logs, key)
@@ -112,6 +125,9 @@ func (d *Dir) OpenLog(id Identity, c Config) (*Log, error) {
 		return nil, fmt.Errorf("log: opening %s: %w", l.path, err)
 	}
 	_, _, l.loaded = d.points.of(key)
+	if o.ready != nil {
+		o.ready(l)
+	}
 	l.schedule.ready.Store(true)
 	if err := d.seen(l.path); err != nil {
 		return nil, err
@@ -122,10 +138,11 @@ func (d *Dir) OpenLog(id Identity, c Config) (*Log, error) {
 func (l *Log) openOrCreate() error {
 	entries, err := l.dir.fs.ReadDir(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if mark, marked := l.dir.marks.get(markKey{l.id.TopicID, l.id.Partition}); marked {
+		if mark, marked := l.dir.marks.get(markKey{l.id.TopicID, l.id.Partition}); marked && !mark.Future {
+			l.moves = mark.Moves
 			return l.recreate(mark)
 		}
-		return l.create()
+		return l.create(0)
 	}
 	if err != nil {
 		return err
@@ -140,8 +157,8 @@ func (l *Log) openOrCreate() error {
 	return l.open(names)
 }
 
-// create makes a new partition. No name and no byte of it is durable before its first flush.
-func (l *Log) create() error {
+// create makes a new log that begins at start. No name and no byte of it is durable before its first flush.
+func (l *Log) create(start record.Offset) error {
 	if err := l.dir.Writable(); err != nil {
 		return err
 	}
@@ -155,7 +172,7 @@ func (l *Log) create() error {
 		_ = l.dir.fs.RemoveAll(l.path)
 		return err
 	}
-	if err := l.startAt(0); err != nil {
+	if err := l.startAt(start); err != nil {
 		_ = l.dir.fs.RemoveAll(l.path)
 		return err
 	}
@@ -326,6 +343,7 @@ func hasAnySuffix(s string, suffixes ...string) bool {
 func (l *Log) open(n dirNames) error {
 	d, key := l.dir, TopicPartition{l.id.Topic, l.id.Partition}
 	mark, marked := d.marks.get(markKey{l.id.TopicID, l.id.Partition})
+	l.moves = mark.Moves
 	start, foreign := mark.LogStart, !marked && d.marks.partial
 	point := record.Offset(0)
 	if foreign {

@@ -165,8 +165,13 @@ func (l *Log) countExpired(v *view, end record.Offset, now time.Time) (int, erro
 	if w := l.watermark.Load(); w >= 0 && !invariant.Seeded(invariant.RetentionPast) {
 		watermark = min(watermark, record.Offset(w))
 	}
+	c := l.config.Load()
+	if l.future.Load() { // what expires is decided where it is copied from
+		byStart := *c
+		byStart.Cleanup.Delete, c = false, &byStart
+	}
 	return expired(segs, &retentionLimits{
-		config: l.config.Load(), nowMs: now.UnixMilli(), start: l.StartOffset(), watermark: watermark,
+		config: c, nowMs: now.UnixMilli(), start: l.StartOffset(), watermark: watermark,
 		newest: func(i int) (int64, error) { return l.newest(v.segments[i], now) },
 	})
 }

@@ -126,6 +126,9 @@ func (l *Log) cut(plan func(*view) (cutPlan, error)) error {
 	l.view.Store(&view{segments: v.segments, changing: changing})
 	l.ends.writtenEnd.Store(min(l.ends.writtenEnd.Load(), int64(p.end)))
 	l.ends.stableEnd.Store(min(l.ends.stableEnd.Load(), int64(p.end)))
+	if m := l.mover.Load(); m != nil {
+		m.cut(p.end, p.keep < 0)
+	}
 	l.mu.Unlock()
 
 	err = l.applyCut(p, kept, dropped)

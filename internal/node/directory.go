@@ -41,6 +41,13 @@ func (n *Node) openDirs(context.Context) error {
 			return fmt.Errorf("data directory %s: %w", where, err)
 		}
 	}
+	dirs := make([]*log.Dir, len(n.dirs))
+	for i, d := range n.dirs {
+		dirs[i] = d.Dir
+	}
+	if err := log.SettleMoves(dirs); err != nil {
+		return err
+	}
 	return n.checkTwice()
 }
 

@@ -255,11 +255,14 @@ func (n *Node) prepare(context.Context) error {
 	n.settings = newSettings(n.cfg, n.quorum, dirs)
 	o := isr.Options{
 		BrokerID: n.cfg.NodeID(), Dirs: dirs, Settings: n.settings.topic, Codecs: n.codecs,
-		SkipUnpack: !n.cfg.Bool("keeplog.records.validate"), Logger: n.loggers.room("isr"),
+		SkipUnpack: !n.cfg.Bool("keeplog.records.validate"), Logger: n.loggers.room("isr"), Limits: n.settings.limits,
+	}
+	if v := n.cfg.Get("num.replica.alter.log.dirs.threads"); !v.Null {
+		o.MoveThreads = n.cfg.Int("num.replica.alter.log.dirs.threads")
 	}
 	if !n.cfg.Alone() {
 		n.cluster = newCluster(n)
-		o.Changer, o.Cluster, o.Limits = n.cluster, n.cluster, n.settings.limits
+		o.Changer, o.Cluster = n.cluster, n.cluster
 	}
 	n.replicas = isr.New(o)
 	n.applier = newApplier(n.cfg.NodeID(), n.quorum, n.replicas, n.settings)

@@ -236,6 +236,7 @@ func (s *settings) limits() isr.Limits {
 		FetchBytes: live.Int("replica.fetch.response.max.bytes"), PartitionBytes: live.Int("replica.fetch.max.bytes"),
 		MinBytes: live.Int("replica.fetch.min.bytes"), Backoff: live.Duration("replica.fetch.backoff.ms"),
 		LeaderRate: rate("leader.replication.throttled.rate"), FollowerRate: rate("follower.replication.throttled.rate"),
+		MoveRate:  rate("replica.alter.log.dirs.io.max.bytes.per.second"),
 		RackAware: rackAware(live),
 	}
 }

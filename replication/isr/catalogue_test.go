@@ -72,7 +72,7 @@ func TestCatalogue35RetentionAndTheWatermark(t *testing.T) {
 		for i := range 3 {
 			c.must(1, fmt.Sprint("tail", i))
 		}
-		l := c.partition(1).log
+		l := c.partition(1).log.current()
 		if err := l.Retain(time.UnixMilli(4_000_000_000_000)); err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +186,7 @@ func TestCatalogue35RetentionBeforeTheRole(t *testing.T) {
 		c.isolate(1, false)
 		c.sever(1, 2, true)
 		c.start(1)
-		l := c.partition(1).log
+		l := c.partition(1).log.current()
 		if err := l.Retain(time.UnixMilli(4_000_000_000_000)); err != nil {
 			t.Fatal(err)
 		}

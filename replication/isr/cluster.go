@@ -147,6 +147,8 @@ type Limits struct {
 	Backoff                              time.Duration
 	// LeaderRate and FollowerRate are leader- and follower.replication.throttled.rate in bytes a second; 0 or less is none.
 	LeaderRate, FollowerRate int64
+	// MoveRate is replica.alter.log.dirs.io.max.bytes.per.second for all moves between data directories; 0 or less is none.
+	MoveRate int64
 	// RackAware says that replica.selector.class is the one that prefers replicas in the consumer's rack (KIP-392).
 	RackAware bool
 }

@@ -18,9 +18,9 @@ import (
 type Partition struct {
 	id       log.Identity
 	replicas *Replicas
-	log      *log.Log // set before the Partition is shown to anyone; nil where the directory did not open
+	log      *shelf   // set before the Partition is shown to anyone; nil where the directory did not open
 	openErr  error    // why log is nil
-	dir      *log.Dir
+	dir      *log.Dir // guarded by Replicas.mu; a move changes it
 
 	role          atomic.Pointer[role]
 	highWatermark atomic.Int64
@@ -38,6 +38,7 @@ type Partition struct {
 	closed     error // why nothing is taken any more
 
 	follow follow // this broker's part as a follower
+	moving moving // to another data directory
 
 	watchers  watchList // clients
 	followers watchList // sessions of replicas

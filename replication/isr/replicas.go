@@ -32,6 +32,9 @@ type Options struct {
 	Cluster Cluster
 	// Limits gives the settings of replication in force; nil is DefaultLimits.
 	Limits func() Limits
+	// MoveThreads is num.replica.alter.log.dirs.threads: how many replicas are copied to other data directories at a time; 0 is as many
+	// as there are directories.
+	MoveThreads int
 }
 
 // Replicas is every partition that this broker holds.
@@ -53,6 +56,7 @@ type Replicas struct {
 
 	sessions sessions // of the replicas that follow this broker
 	fetchers fetchers // of the leaders that this broker follows
+	moves    *moves
 
 	waitMu sync.Mutex // guards waits
 	waits  []*Partition
@@ -75,6 +79,10 @@ func New(o Options) *Replicas {
 	}
 	r.sessions.byReplica, r.sessions.last = map[metadata.BrokerID]*replicaSession{}, randomID()
 	r.fetchers.byLeader = map[metadata.BrokerID]*fetcher{}
+	if o.MoveThreads == 0 {
+		o.MoveThreads = len(o.Dirs)
+	}
+	r.moves = newMoves(o.MoveThreads)
 	r.done.Go(r.expireLoop)
 	if o.Changer != nil {
 		r.done.Go(r.tickLoop)
@@ -161,7 +169,7 @@ func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
 				continue
 			}
 			if p.log != nil {
-				p.log.SetConfig(settings)
+				p.configure(settings)
 			}
 			p.setRole(img, t.Partitions[i], settings)
 		}
@@ -170,6 +178,7 @@ func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
 
 // dropReplica ends a partition that a reassignment has taken from this broker, and deletes its log.
 func (r *Replicas) dropReplica(p *Partition) {
+	p.endMove()
 	r.mu.Lock()
 	r.topics[p.id.TopicID][p.id.Partition] = nil
 	if p.dir != nil {
@@ -185,7 +194,7 @@ func (r *Replicas) end(p *Partition, why error) {
 	p.shut(why).wait()
 	var err error
 	if p.log != nil {
-		err = p.dir.DeleteLog(p.log)
+		err = p.dir.DeleteLog(p.log.current())
 	} else {
 		err = p.dir.DeleteUnopened(p.id)
 	}
@@ -197,6 +206,14 @@ func (r *Replicas) end(p *Partition, why error) {
 
 // drop ends a topic's partitions and deletes their logs.
 func (r *Replicas) drop(id metadata.TopicID) {
+	r.mu.RLock()
+	there := slices.Clone(r.topics[id])
+	r.mu.RUnlock()
+	for _, p := range there {
+		if p != nil {
+			p.endMove()
+		}
+	}
 	r.mu.Lock()
 	ps := r.topics[id]
 	delete(r.topics, id)
@@ -284,6 +301,9 @@ func (r *Replicas) place(found map[log.Identity]*log.Dir, id log.Identity) *log.
 			dir = d
 		}
 	}
+	if wanted := r.moves.take(id); dir == nil {
+		dir = wanted
+	}
 	if dir == nil {
 		for _, d := range r.opts.Dirs {
 			if d.Writable() == nil && (dir == nil || r.counts[d] < r.counts[dir]) {
@@ -300,12 +320,12 @@ func (r *Replicas) place(found map[log.Identity]*log.Dir, id log.Identity) *log.
 
 // opened takes a partition in whose log is open, or did not open: that is its own trouble and nobody else's.
 func (r *Replicas) opened(dir *log.Dir, o log.OpenResult) {
-	p := &Partition{id: o.Identity, replicas: r, log: o.Log, openErr: o.Err, dir: dir}
+	p := &Partition{id: o.Identity, replicas: r, openErr: o.Err, dir: dir}
 	if o.Err != nil {
-		p.log = nil
 		r.opts.Logger.Error("a partition's log did not open", "event", "partition.open.failed", "topic", o.Topic,
 			"partition", o.Partition, "error", o.Err)
 	} else {
+		p.log = newShelf(o.Log)
 		if m, ok := p.log.MissingData(); ok {
 			r.opts.Logger.Error("the disk has lost acknowledged records", "event", "partition.data.missing", "topic", o.Topic,
 				"partition", o.Partition, "log_end", m.End, "durable_before", m.Mark)
@@ -319,13 +339,16 @@ func (r *Replicas) opened(dir *log.Dir, o log.OpenResult) {
 		p.log.OnProgress(p.progress)
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	ps := r.topics[o.TopicID]
 	for len(ps) <= int(o.Partition) {
 		ps = append(ps, nil)
 	}
 	ps[o.Partition] = p
 	r.topics[o.TopicID] = ps
+	r.mu.Unlock()
+	if p.log != nil && len(r.opts.Dirs) > 1 {
+		p.resume()
+	}
 }
 
 // forget takes out a partition whose log did not open, to open it again.

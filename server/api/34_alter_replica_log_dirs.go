@@ -1,15 +1,18 @@
 package api
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/replication/isr"
 )
 
-// alterReplicaLogDirs moves replicas between this broker's data directories. A replica that is where it is wanted is there already; there is
-// no moving of one that is elsewhere: code 9.
+// alterReplicaLogDirs moves replicas between this broker's data directories. The answer comes when the copying has begun. For a replica that
+// is not here the wish is kept until it comes.
 func (a *API) alterReplicaLogDirs(c *Call, req *kmsg.AlterReplicaLogDirsRequest) {
 	resp := kmsg.NewPtrAlterReplicaLogDirsResponse()
 	img, dirs := a.o.Images.Image(), a.o.Dirs.LogDirs()
@@ -26,7 +29,7 @@ func (a *API) alterReplicaLogDirs(c *Call, req *kmsg.AlterReplicaLogDirsRequest)
 				case dirs[at].Err != nil:
 					p.ErrorCode = codeKafkaStorageError
 				default:
-					p.ErrorCode = a.placed(img, t.Topic, n, d.Dir)
+					p.ErrorCode = a.place(img, t.Topic, n, d.Dir)
 				}
 				t.Partitions = append(t.Partitions, p)
 			}
@@ -36,22 +39,30 @@ func (a *API) alterReplicaLogDirs(c *Call, req *kmsg.AlterReplicaLogDirsRequest)
 	c.reply(resp)
 }
 
-// placed is 0 when a replica lies in a directory.
-func (a *API) placed(img *metadata.Image, topic string, partition int32, dir string) int16 {
-	t, ok := img.TopicByName(topic)
-	if !ok || partition < 0 || int(partition) >= len(t.Partitions) {
+// place has one replica moved, or begin later, in a directory.
+func (a *API) place(img *metadata.Image, topic string, partition int32, dir string) int16 {
+	if log.CheckName(topic) != nil || partition < 0 {
 		return codeUnknownTopicOrPartition
 	}
-	p, err := a.o.Replicas.Partition(t.ID, partition)
-	if err != nil {
-		return codeReplicaNotAvailable
+	var id metadata.TopicID
+	t, ok := img.TopicByName(topic)
+	if ok {
+		id = t.ID
 	}
-	e, ok := p.Ends()
+	known := ok && int(partition) < len(t.Partitions)
+	err := a.o.Replicas.Place(topic, id, partition, dir)
 	switch {
-	case !ok:
-		return codeKafkaStorageError
-	case e.DataDir != dir:
+	case err == nil:
+		return codeNone
+	case errors.Is(err, isr.ErrUnknownPartition) && !known:
+		return codeUnknownTopicOrPartition
+	case errors.Is(err, isr.ErrUnknownPartition):
 		return codeReplicaNotAvailable
+	case errors.Is(err, log.ErrName):
+		return codeInvalidTopic
+	case errors.Is(err, isr.ErrUnknownDirectory):
+		return codeLogDirNotFound
 	}
-	return codeNone
+	a.o.Logger.Warn("a replica cannot be moved", "event", "replica.move.refused", "topic", topic, "partition", partition, "to", dir, "error", err)
+	return codeKafkaStorageError
 }

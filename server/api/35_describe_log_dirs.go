@@ -25,10 +25,19 @@ func (a *API) describeLogDirs(c *Call, req *kmsg.DescribeLogDirsRequest) {
 		if !ok {
 			return true
 		}
-		if topics[e.DataDir] == nil {
-			topics[e.DataDir] = map[string][]kmsg.DescribeLogDirsResponseDirTopicPartition{}
+		in := func(dir string) map[string][]kmsg.DescribeLogDirsResponseDirTopicPartition {
+			if topics[dir] == nil {
+				topics[dir] = map[string][]kmsg.DescribeLogDirsResponseDirTopicPartition{}
+			}
+			return topics[dir]
 		}
-		d := topics[e.DataDir]
+		if f, ok := p.Future(); ok && f.DataDir != e.DataDir {
+			d := in(f.DataDir)
+			d[id.Topic] = append(d[id.Topic], kmsg.DescribeLogDirsResponseDirTopicPartition{
+				Partition: id.Partition, Size: f.Size, OffsetLag: f.Lag, IsFuture: true,
+			})
+		}
+		d := in(e.DataDir)
 		described := kmsg.DescribeLogDirsResponseDirTopicPartition{
 			Partition: id.Partition, Size: e.Size, OffsetLag: max(int64(e.HighWatermark-e.LogEnd), 0),
 		}

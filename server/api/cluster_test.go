@@ -12,9 +12,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/peer"
 	"github.com/keeplog/keeplog/protocol"
+	"github.com/keeplog/keeplog/replication/isr"
 )
 
 // filledCluster puts something into the lists of requests about the cluster.
@@ -390,16 +392,54 @@ func TestFeaturesAndBrokers(t *testing.T) {
 
 func TestAlterReplicaLogDirs(t *testing.T) {
 	each(t, 34, func(t *testing.T, w *world, v int16) {
-		w.topic("t", 1)
+		id := w.topic("t", 2)
+		w.parts[id][1] = nil // a replica of others
 		r := kmsg.NewPtrAlterReplicaLogDirsRequest()
 		for _, c := range []struct {
 			dir, topic string
 			partition  int32
+			says       error
 			code       int16
-		}{{"/data", "t", 0, 0}, {"/data", "t", 1, 3}, {"/data", "u", 0, 3}, {"/nowhere", "t", 0, 57}, {"/gone", "t", 0, 56}} {
+		}{
+			{"/data", "t", 0, nil, 0},
+			{"/data", "t", 1, nil, 9},
+			{"/data", "t", 2, nil, 3},
+			{"/data", "u", 0, nil, 3},
+			{"/data", "t", -1, nil, 3},
+			{"/data", "../t", 0, nil, 3},
+			{"/nowhere", "t", 0, nil, 57},
+			{"/gone", "t", 0, nil, 56},
+			{"/data", "t", 0, fmt.Errorf("%w: too long", log.ErrName), 17},
+			{"/data", "t", 0, isr.ErrOffline, 56},
+			{"/data", "t", 0, log.ErrReserve, 56},
+			{"/data", "t", 0, log.ErrInTheWay, 56},
+			{"/data", "t", 0, isr.ErrUnknownDirectory, 57},
+		} {
+			w.unplaced = c.says
 			r.Dirs = []kmsg.AlterReplicaLogDirsRequestDir{{Dir: c.dir, Topics: []kmsg.AlterReplicaLogDirsRequestDirTopic{{Topic: c.topic, Partitions: []int32{c.partition}}}}}
 			equal(t, fmt.Sprint(c), ask[*kmsg.AlterReplicaLogDirsResponse](w, r, v).Topics[0].Partitions[0].ErrorCode, c.code)
 		}
+		equal(t, "asked", fmt.Sprint(w.placed[:4]), "[t-0 in /data t-1 in /data t-2 in /data u-0 in /data]") // also what is not here yet
+	})
+}
+
+// A copy under way is told beside the replica, with how far it is behind.
+func TestDescribeLogDirsOfAMove(t *testing.T) {
+	each(t, 35, func(t *testing.T, w *world, v int16) {
+		w.part(w.topic("t", 1), 0).future = isr.Future{DataDir: "/gone2", Size: 7, Lag: 3}
+		resp := ask[*kmsg.DescribeLogDirsResponse](w, kmsg.NewPtrDescribeLogDirsRequest(), v)
+		var told []string
+		for _, d := range resp.Dirs {
+			for _, topic := range d.Topics {
+				for _, p := range topic.Partitions {
+					told = append(told, fmt.Sprintf("%s %s-%d %d lag %d future %v", d.Dir, topic.Topic, p.Partition, p.Size, p.OffsetLag, p.IsFuture))
+				}
+			}
+		}
+		equal(t, "partitions", fmt.Sprint(told), "[/data t-0 10 lag 0 future false]") // of directories that are there
+		w.part(metadata.TopicID{'t', 15: 1}, 0).future.DataDir = "/data2"
+		resp = ask[*kmsg.DescribeLogDirsResponse](w, kmsg.NewPtrDescribeLogDirsRequest(), v)
+		equal(t, "future", fmt.Sprint(resp.Dirs[2].Topics), fmt.Sprint([]kmsg.DescribeLogDirsResponseDirTopic{{Topic: "t", Partitions: []kmsg.DescribeLogDirsResponseDirTopicPartition{{Size: 7, OffsetLag: 3, IsFuture: true}}}}))
 	})
 }
 

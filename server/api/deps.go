@@ -22,6 +22,8 @@ type Replicas interface {
 	Partition(id metadata.TopicID, partition int32) (Partition, error)
 	// All calls f for each partition here until it returns false.
 	All(f func(id log.Identity, p Partition) bool)
+	// Place asks that the replica of a partition lies in a data directory; see isr.Replicas. The id is zero where no such topic is known.
+	Place(topic string, id metadata.TopicID, partition int32, dir string) error
 }
 
 // FetchResult is what a partition gives to a fetch. Span is nil without records; it is released by the receiver.
@@ -50,6 +52,7 @@ type Partition interface {
 	Leadership() isr.Leadership
 	Ends() (isr.Ends, bool)
 	Lost() (log.Lost, bool)
+	Future() (isr.Future, bool)
 }
 
 // Controller takes decisions about the cluster; *controller.Controller is one. Items carry their own errors; the error beside them is that
@@ -159,6 +162,10 @@ func (r replicas) Partition(id metadata.TopicID, partition int32) (Partition, er
 
 func (r replicas) All(f func(id log.Identity, p Partition) bool) {
 	r.r.All(func(id log.Identity, p *isr.Partition) bool { return f(id, replica{p}) })
+}
+
+func (r replicas) Place(topic string, id metadata.TopicID, partition int32, dir string) error {
+	return r.r.Place(topic, id, partition, dir)
 }
 
 type replica struct{ *isr.Partition }

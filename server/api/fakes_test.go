@@ -34,10 +34,12 @@ type world struct {
 	live  *config.Broker
 	now   time.Time
 
-	receiver  int32 // of the last change of settings
-	internal  bool  // requests come in on the listener of brokers
-	refuse    error // what the controller answers to everything
-	requests  []any // what the controller was asked of the cluster's own affairs
+	receiver  int32    // of the last change of settings
+	internal  bool     // requests come in on the listener of brokers
+	placed    []string // replicas that were asked to be in a data directory
+	unplaced  error    // what they answer to that
+	refuse    error    // what the controller answers to everything
+	requests  []any    // what the controller was asked of the cluster's own affairs
 	allocated int64
 }
 
@@ -121,8 +123,21 @@ func (w *world) All(f func(log.Identity, Partition) bool) {
 	}
 }
 
+// Place notes what it is asked; unplaced, where it is set, is its answer.
+func (w *world) Place(topic string, id metadata.TopicID, n int32, dir string) error {
+	w.mu.Lock()
+	w.placed = append(w.placed, fmt.Sprintf("%s-%d in %s", topic, n, dir))
+	refused := w.unplaced
+	w.mu.Unlock()
+	if refused != nil {
+		return refused
+	}
+	_, err := w.Partition(id, n)
+	return err
+}
+
 func (w *world) LogDirs() []LogDir {
-	return []LogDir{{Path: "/data", Total: 1000, Usable: 500}, {Path: "/gone", Err: errors.New("EIO")}}
+	return []LogDir{{Path: "/data", Total: 1000, Usable: 500}, {Path: "/gone", Err: errors.New("EIO")}, {Path: "/data2", Total: 1000, Usable: 500}}
 }
 func (w *world) Static() *config.Broker { return config.Default() }
 func (w *world) Live() *config.Broker   { return w.live }
@@ -305,6 +320,7 @@ type fakePartition struct {
 	spans   atomic.Int32 // given out and not released
 	diverge record.Epoch
 	lost    log.Lost
+	future  isr.Future
 	abandon func() // of the last fetch
 }
 
@@ -480,6 +496,8 @@ func (p *fakePartition) Leadership() isr.Leadership {
 func (p *fakePartition) Ends() (isr.Ends, bool) {
 	return isr.Ends{LogStart: record.Offset(p.start), HighWatermark: record.Offset(len(p.batches)), LogEnd: record.Offset(len(p.batches)), Size: 10, DataDir: "/data"}, true
 }
+
+func (p *fakePartition) Future() (isr.Future, bool) { return p.future, p.future.DataDir != "" }
 
 func (p *fakePartition) Lost() (log.Lost, bool) { return p.lost, p.lost.Count > 0 }
 

@@ -246,6 +246,7 @@ func (nullPartition) Produce(_ isr.ProduceRequest, done func(isr.ProduceResult))
 type nullReplicas struct{ p Partition }
 
 func (r nullReplicas) Partition(metadata.TopicID, int32) (Partition, error) { return r.p, nil }
+func (nullReplicas) Place(string, metadata.TopicID, int32, string) error    { return nil }
 func (r nullReplicas) All(func(log.Identity, Partition) bool)               {}
 
 // dispatch is a produce call that can be served again and again.

@@ -1,0 +1,232 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+
+	"github.com/keeplog/keeplog/record"
+)
+
+// TakeOver lets the copy take the log's place. publish is called with the log of the target directory, which is open, has
+// everything, and is durable; calls that come to the old one from then on are answered with ErrMoved, and none was answered since
+// the two were compared. The old log is deleted after that; an error of that is told by ErrMoved, and a later start deletes it.
+// ErrNotYet leaves all as it was. After any other error the log goes on where it was, and the copy is of no use: Drop it.
+func (m *Move) TakeOver(buf []byte, publish func(*Log)) error {
+	if err := m.approach(); err != nil {
+		return err
+	}
+	l := m.from
+	thaw, err := l.freeze()
+	if err != nil {
+		return err
+	}
+	next, err := m.exchange(buf)
+	if err != nil {
+		thaw()
+		l.notify() // of what the freeze has flushed
+		return err
+	}
+	publish(next)
+	l.stop(fmt.Errorf("%w: %s", ErrMoved, m.to.path))
+	l.mover.Store(nil)
+	thaw()
+	l.notify()
+	next.notify()
+	if err := l.dir.DeleteLog(l); err != nil {
+		return fmt.Errorf("%w: the old directory is not deleted: %w", ErrMoved, err)
+	}
+	return nil
+}
+
+// approach does what can be done before the log is held up.
+func (m *Move) approach() error {
+	if _, lost := m.from.MissingData(); lost {
+		return fmt.Errorf("%w: %s misses data that was durable", ErrNotYet, m.from.path)
+	}
+	for _, l := range []*Log{m.from, m.future} {
+		if err := l.Flush(); err != nil {
+			return err
+		}
+	}
+	if m.cutComes() || m.future.WrittenEnd() < m.from.StartOffset() {
+		return ErrNotYet
+	}
+	if left, _ := m.from.Available(m.future.WrittenEnd(), m.from.WrittenEnd()); left > lastPart {
+		return ErrNotYet
+	}
+	return m.to.writeWatermarks(m.to.open())
+}
+
+// freeze flushes a log and keeps it as it is: appends, truncations, flushes and new log starts wait for the thaw. Reads go on.
+func (l *Log) freeze() (thaw func(), err error) {
+	l.flushMu.Lock()
+	l.lockWriter()
+	changing := make(chan struct{})
+	l.w.cutting = changing
+	l.mu.Unlock()
+	err = l.flushLocked(flushData)
+	l.markMu.Lock()
+	thaw = func() {
+		l.markMu.Unlock()
+		l.mu.Lock()
+		l.w.cutting = nil
+		l.mu.Unlock()
+		close(changing)
+		l.flushMu.Unlock()
+	}
+	if err != nil {
+		thaw()
+		return nil, err
+	}
+	return thaw, nil
+}
+
+// exchange does the part during which the log is frozen, and returns the log that takes over.
+func (m *Move) exchange(buf []byte) (*Log, error) {
+	l := m.from
+	if m.cutComes() || l.w.lost {
+		return nil, ErrNotYet
+	}
+	if err := m.complete(buf); err != nil {
+		return nil, err
+	}
+	if err := m.handOver(); err != nil {
+		return nil, err
+	}
+	if err := m.future.closeClean(); err != nil {
+		return nil, err
+	}
+	next, err := m.decide()
+	if err == nil {
+		return next, nil
+	}
+	// the mark that decides may be on the disk, or come there: the one here outdoes it before anything else is written
+	l.moves = m.future.moves + 1
+	if perr := l.putFirmLocked(); perr != nil {
+		return nil, errors.Join(err, l.dir.fail(perr))
+	}
+	return nil, errors.Join(err, l.dir.syncMarks())
+}
+
+// complete copies the rest.
+func (m *Move) complete(buf []byte) error {
+	l := m.from
+	if err := m.moveStart(max(l.mark.LogStart, l.StartOffset())); err != nil {
+		return err
+	}
+	for left := int64(2 * lastPart); ; {
+		n, done, err := m.copy(buf, l.WrittenEnd())
+		if err != nil {
+			return err
+		}
+		if done {
+			return m.compare()
+		}
+		if left -= int64(n); left < 0 || n == 0 {
+			return ErrNotYet
+		}
+	}
+}
+
+// compare looks whether both logs have the same ends now.
+func (m *Move) compare() error {
+	l, f := m.from, m.future
+	if start := max(l.mark.LogStart, l.StartOffset()); f.StartOffset() != start {
+		m.cut(start, true)
+		return ErrNotYet
+	}
+	if f.WrittenEnd() > l.WrittenEnd() {
+		m.cut(l.WrittenEnd(), false)
+		return ErrNotYet
+	}
+	return nil
+}
+
+// handOver gives the copy what the batches alone do not tell, and makes all of it durable.
+func (m *Move) handOver() error {
+	l, f := m.from, m.future
+	l.mu.Lock()
+	next, producers := l.w.next, l.w.producers.list()
+	known := epochs{entries: slices.Clone(l.w.epochs.entries), first: l.w.epochs.first, before: l.w.epochs.before, changed: true}
+	l.mu.Unlock()
+	f.flushMu.Lock()
+	defer f.flushMu.Unlock()
+	if err := f.flushLocked(flushData); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	seen := f.dir.o.Now().UnixMilli()
+	f.w.producers.load(producers, seen)
+	f.w.producers.changed = true
+	f.w.epochs = known
+	gap := f.w.next < next
+	if f.w.next = next; gap {
+		f.ends.set(place{next, record.Position(f.w.active.Size()), f.w.active})
+	}
+	f.mu.Unlock()
+	f.f.windowAt = 0 // one that is there for this offset knows less
+	f.markMu.Lock()
+	f.mark.Lost, f.mark.Gaps = l.mark.Lost, f.mark.Gaps || l.mark.Gaps || gap
+	f.markMu.Unlock()
+	if err := f.flushLocked(flushMarked); err != nil {
+		return err
+	}
+	if f.f.owed {
+		return fmt.Errorf("%w: what belongs beside the batches of %s is not written", ErrReserve, f.path)
+	}
+	return f.dir.syncMarks()
+}
+
+// decide makes the copy, which is closed, the replica, and opens it as such.
+func (m *Move) decide() (*Log, error) {
+	l, f := m.from, m.future
+	final := path.Join(f.dir.path, DirName(f.id.Topic, f.id.Partition))
+	f.markMu.Lock()
+	f.future.Store(false)
+	err := f.putFirmLocked()
+	mark := f.mark
+	f.markMu.Unlock()
+	if err != nil {
+		return nil, f.failed(err)
+	}
+	if err := f.dir.syncMarks(); err != nil {
+		return nil, err
+	}
+	if err := f.dir.takeName(f.path, final); err != nil {
+		return nil, err
+	}
+	f.dir.marks.remember(mark)
+	f.dir.mu.Lock()
+	delete(f.dir.logs, f.key())
+	f.dir.mu.Unlock()
+	f.path = final
+	return f.dir.openLog(openOptions{
+		Identity: l.id, config: l.Config(), name: path.Base(final), bring: (*Log).openOrCreate,
+		ready: func(next *Log) {
+			l.mu.Lock()
+			next.w.leading, next.w.fence = l.w.leading, l.w.fence
+			l.mu.Unlock()
+			next.loaded, next.progress = l.loaded, l.progress
+			next.watermark.Store(l.watermark.Load())
+		},
+	})
+}
+
+// takeName gives a directory another name, durably.
+func (d *Dir) takeName(from, to string) error {
+	if _, err := d.fs.Stat(to); err == nil {
+		return fmt.Errorf("%w: %s", ErrInTheWay, to)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := d.fs.Rename(from, to); err != nil {
+		return err
+	}
+	if err := d.fs.SyncDir(d.path); err != nil {
+		return d.fail(fmt.Errorf("log: %s: %w", d.path, err))
+	}
+	return nil
+}
