@@ -232,6 +232,11 @@ func (r *simReplica) propose() {
 			r.advanced()
 		}
 	}
+	r.n.later(r.n.w.trap(r.lead, pr), func() { r.ask(req, answered) })
+}
+
+// ask sends a change of the in-sync set to the controller.
+func (r *simReplica) ask(req controller.AlterPartitionRequest, answered func(Changed, error)) {
 	r.n.callChief(func(t *simNode) func() {
 		was := t.image
 		answers, err := t.control.AlterPartition(context.Background(), req)

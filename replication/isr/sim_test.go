@@ -119,6 +119,19 @@ func (w *simWorld) ambush() {
 	}
 }
 
+// trap kills, now and then, who is to join an in-sync set, and says how long the leader's wish is held up: the controller hears
+// of the death first.
+func (w *simWorld) trap(lead *leader, pr *proposal) time.Duration {
+	for _, m := range pr.inSync {
+		if n := w.nodes[m.ID]; !w.peace && w.now > w.lull && !slices.Contains(lead.inSync, m.ID) && n.up && w.chance(5) {
+			w.note("node %d is to join, and dies", n.id)
+			w.killFor(n, w.chance(50), w.between(50*time.Millisecond, 5*time.Second))
+			return w.between(0, time.Second)
+		}
+	}
+	return 0
+}
+
 // killFor ends a process, which is started again later.
 func (w *simWorld) killFor(n *simNode, power bool, away time.Duration) {
 	if !n.up {
