@@ -37,6 +37,10 @@ type localNode struct {
 	Controller  int        `json:"controller_port,omitempty"`
 	Replication int        `json:"replication_port,omitempty"`
 	Process     *processID `json:"process,omitempty"` // the last one that was started
+
+	// Of a torture: members to join instead of a list of voters, and further properties.
+	join string
+	set  []string
 }
 
 func (n *localNode) address() string { return localAddress(n.Kafka) }
@@ -48,6 +52,8 @@ type localCluster struct {
 	shown string // as the person named it
 	state localState
 	lock  *os.File
+	// gates are the ports that a torture puts before those of each node; nil: the nodes are told each other's own.
+	gates map[int32]*localNode
 }
 
 // openLocal opens the cluster in dir for reading: what it says may be old by the time it is used.

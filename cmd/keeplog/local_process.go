@@ -171,14 +171,24 @@ func (c *localCluster) properties(n *localNode) []byte {
 		line("listeners=PLAINTEXT://%s,CONTROLLER://%s,REPLICATION://%s", n.address(), localAddress(n.Controller), localAddress(n.Replication))
 		line("controller.listener.names=CONTROLLER")
 		line("inter.broker.listener.name=REPLICATION")
+		if g := c.gates[n.ID]; g != nil {
+			line("advertised.listeners=PLAINTEXT://%s,CONTROLLER://%s,REPLICATION://%s", g.address(), localAddress(g.Controller), localAddress(g.Replication))
+		}
 		voters := make([]string, len(c.state.Nodes))
 		for i, v := range c.state.Nodes {
+			if g := c.gates[v.ID]; g != nil {
+				v = g
+			}
 			voters[i] = fmt.Sprintf("%d@%s", v.ID, localAddress(v.Controller))
 		}
-		line("controller.quorum.voters=%s", strings.Join(voters, ","))
+		if n.join == "" {
+			line("controller.quorum.voters=%s", strings.Join(voters, ","))
+		} else {
+			line("keeplog.join=%s", n.join)
+		}
 	}
 	line("log.dirs=%s", propertyValueText(c.dataDir(n)))
-	for _, kv := range c.state.Set {
+	for _, kv := range slices.Concat(c.state.Set, n.set) {
 		k, v, _ := strings.Cut(kv, "=")
 		line("%s=%s", strings.TrimSpace(k), propertyValueText(v))
 	}

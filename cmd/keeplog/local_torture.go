@@ -3,12 +3,8 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	crand "crypto/rand"
@@ -25,6 +21,8 @@ type localTortureFlags struct {
 	seed                        uint64
 	seedGiven, dirGiven, keep   bool
 	faults                      string
+	faultsGiven                 bool
+	powerloss                   string
 	partitions, producers, rate int
 }
 
@@ -32,16 +30,20 @@ func newLocalTortureCommand(a *app, dir *string) *cobra.Command {
 	var f localTortureFlags
 	cmd := &cobra.Command{
 		Use: "torture", Short: "Write to a cluster, kill its nodes meanwhile, and check that nothing was lost", Args: wantsArgs(0, 0),
-		Long: `Writes with several idempotent producers and acks=all, reads, and meanwhile kills, pauses and restarts nodes, alone and all at once. Then
-it lets the cluster heal, reads everything from every replica, stops the nodes, checks every file, and says what was lost, stored twice,
-reordered, found at another offset, or is not the same on every replica. The seed decides what is done to whom and when.
+		Long: `Writes with several idempotent producers and acks=all, reads, and meanwhile does to the nodes, their network, their disks and their
+membership what --faults says. Then it lets the cluster heal, reads everything from every replica, stops the nodes, checks every file, and
+says what was lost, stored twice, reordered, found at another offset, or is not the same on every replica. The seed decides what is done to
+whom and when.
 
-It tortures the cluster in --dir if that one is up, and leaves it up; else a cluster of its own in --dir, or in a temporary directory,
-which is deleted unless something was found.
+It tortures a cluster of its own in --dir, or in a temporary directory, which is deleted unless something was found. Its nodes reach each
+other, and clients reach them, through TCP proxies on loopback, in which links are cut and slowed. If the cluster in --dir is up it tortures
+that one, and leaves it up; then faults of network, files and members are left out.
 
-Faults: kill and kill-all (kill -9), pause and pause-all (SIGSTOP for 0.5 to 15 s), restart and restart-all (a clean stop).
+Faults:
+` + faultsHelp() + `
 Exit code 5: a promise was broken.`,
-		Example: "  keeplog local torture --duration 60s\n  keeplog local torture -n 1 --duration 20s --faults kill --seed 7",
+		Example: "  keeplog local torture --duration 60s\n  keeplog local torture -n 1 --duration 20s --faults kill --seed 7\n" +
+			"  keeplog local torture --faults isolate,oneway,kill",
 	}
 	fl := cmd.Flags()
 	fl.IntVarP(&f.nodes, "nodes", "n", 3, "number of nodes")
@@ -49,7 +51,8 @@ Exit code 5: a promise was broken.`,
 	fl.DurationVar(&f.interval, "kill-every", 4*time.Second, "mean time between two faults")
 	fl.DurationVar(&f.heal, "heal", time.Minute, "how long the cluster may take to heal in the end")
 	fl.Uint64Var(&f.seed, "seed", 0, "`SEED` of an earlier run, to do the same again")
-	fl.StringVar(&f.faults, "faults", strings.Join(torture.FaultNames(), ","), "`LIST` of faults")
+	fl.StringVar(&f.faults, "faults", "", "`LIST` of faults, all that are possible here unless given")
+	fl.StringVar(&f.powerloss, "powerloss", "", "`PROGRAM` that mounts a directory which forgets what was not fsynced, for the power faults")
 	fl.IntVar(&f.partitions, "partitions", 12, "partitions to write to, 8 to 64")
 	fl.IntVar(&f.producers, "producers", 4, "producers that write at a time, 1 to 16")
 	fl.IntVar(&f.rate, "rate", 2000, "records a second, all producers together")
@@ -59,10 +62,35 @@ Exit code 5: a promise was broken.`,
 	_ = cmd.RegisterFlagCompletionFunc("faults", cobra.FixedCompletions(torture.FaultNames(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		f.nodesGiven, f.seedGiven = cmd.Flags().Changed("nodes"), cmd.Flags().Changed("seed")
-		f.dirGiven = cmd.Flags().Changed("dir")
+		f.dirGiven, f.faultsGiven = cmd.Flags().Changed("dir"), cmd.Flags().Changed("faults")
 	}
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error { return a.localTorture(ctx, *dir, f) })
 	return cmd
+}
+
+// faultsHelp is a line for each fault.
+func faultsHelp() string {
+	var b strings.Builder
+	for _, f := range torture.Faults() {
+		fmt.Fprintf(&b, "  %-12s %s\n", f.Name, f.Doc)
+	}
+	return b.String()
+}
+
+// possible are the faults that can be done to the cluster. What was asked for and cannot be done is an error, what was not is left out.
+func (a *app) possible(t *victim, o torture.Options, asked bool) ([]string, error) {
+	var can []string
+	for _, name := range o.Faults {
+		switch why := torture.Lacks(name, t, o.Network); {
+		case why == "":
+			can = append(can, name)
+		case asked:
+			return nil, &cliError{msg: fmt.Sprintf("--faults: %s cannot be done: %s", name, why), exit: exitUsage, try: "the others, or without --faults: those that can"}
+		default:
+			a.say("no %s: %s", name, why)
+		}
+	}
+	return can, nil
 }
 
 func (f *localTortureFlags) options() (torture.Options, error) {
@@ -102,6 +130,11 @@ func (a *app) localTorture(ctx context.Context, dir string, f localTortureFlags)
 	if err != nil {
 		return err
 	}
+	o.Network = t.network
+	if o.Faults, err = a.possible(t, o, f.faultsGiven); err != nil {
+		_ = t.end(true)
+		return err
+	}
 	// A topic of an earlier run with the same seed may be in the directory.
 	o.Topic = fmt.Sprintf("torture-%x-%d", o.Seed, a.now().UnixMilli())
 	a.say("seed %d, %s in %s, %s, faults: %s", o.Seed, count(int64(len(t.cluster.state.Nodes)), "node"), t.cluster.shown, f.duration, strings.Join(o.Faults, ", "))
@@ -116,157 +149,6 @@ func (a *app) localTorture(ctx context.Context, dir string, f localTortureFlags)
 	return a.showVerdict(v, t)
 }
 
-// victim is the cluster of one torture.
-type victim struct {
-	cluster   *localCluster
-	borrowed  bool // it was up before
-	temporary bool
-	keep      bool
-
-	mu sync.Mutex // of cluster.state
-}
-
-// victim finds the cluster that is up, or starts one.
-func (a *app) victim(ctx context.Context, dir string, f localTortureFlags) (*victim, error) {
-	c, err := a.localDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	found, err := c.load()
-	if err != nil && f.dirGiven {
-		return nil, err
-	}
-	if found {
-		up := 0
-		for _, n := range c.state.Nodes {
-			if state, ok := c.running(n); ok && !state.paused() {
-				up++
-			}
-		}
-		if up == len(c.state.Nodes) && (!f.nodesGiven || up == f.nodes) {
-			if len(f.set) > 0 {
-				return nil, usagef("--set: the cluster in %s is up", c.shown)
-			}
-			return &victim{cluster: c, borrowed: true}, c.acquire()
-		}
-	}
-	t := &victim{temporary: !f.dirGiven, keep: f.keep}
-	if t.temporary {
-		if dir, err = os.MkdirTemp("", "keeplog-torture-"); err != nil {
-			return nil, failf("cannot make a temporary directory: %s", lastPart(err))
-		}
-	}
-	up := f.localUpFlags
-	up.anyPort = true
-	if t.cluster, err = a.prepareLocal(dir, up); err == nil {
-		_, err = t.cluster.up(ctx, up)
-	}
-	if err != nil {
-		if t.cluster != nil {
-			t.cluster.release()
-		}
-		return nil, err
-	}
-	return t, nil
-}
-
-// end leaves the cluster as it was found, and deletes a temporary one in which nothing was found.
-func (t *victim) end(clean bool) error {
-	c := t.cluster
-	if t.borrowed {
-		if err := c.acquire(); err != nil {
-			return err
-		}
-		defer c.release()
-		return c.startNodes(context.Background(), c.state.Nodes)
-	}
-	for _, n := range c.state.Nodes {
-		if _, ok := c.running(n); ok {
-			t.cluster.abandon(c.state.Nodes)
-			break
-		}
-	}
-	if t.temporary && clean && !t.keep {
-		quiet := *c.app
-		quiet.flags.quiet = true
-		c.app = &quiet
-		return c.remove()
-	}
-	c.app.say("the files stay in %s", c.shown)
-	return nil
-}
-
-func (t *victim) node(id int32) *localNode { return t.cluster.state.Nodes[id-1] }
-
-// Nodes implements torture.Cluster.
-func (t *victim) Nodes() []torture.Node {
-	var out []torture.Node
-	for _, n := range t.cluster.state.Nodes {
-		out = append(out, torture.Node{ID: n.ID, Address: n.address(), DataDir: t.cluster.dataDir(n)})
-	}
-	return out
-}
-
-// Start implements torture.Cluster.
-func (t *victim) Start(id int32) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.cluster.launch(t.node(id))
-}
-
-func (t *victim) signal(id int32, sig syscall.Signal) error {
-	sent, err := t.cluster.signal(t.node(id), sig)
-	if err == nil && !sent {
-		return errors.New("it is not there")
-	}
-	return err
-}
-
-func (t *victim) signalAndWait(id int32, sig syscall.Signal, limit time.Duration) error {
-	if err := t.signal(id, sig); err != nil {
-		return err
-	}
-	if !t.cluster.ended(t.node(id), limit) {
-		return fmt.Errorf("it has not ended after %s", limit)
-	}
-	return nil
-}
-
-// Kill implements torture.Cluster.
-func (t *victim) Kill(id int32) error {
-	return t.signalAndWait(id, syscall.SIGKILL, 10*time.Second)
-}
-
-// Stop implements torture.Cluster.
-func (t *victim) Stop(id int32) error {
-	err := t.signalAndWait(id, syscall.SIGTERM, localStopTimeout)
-	if err != nil {
-		_ = t.signal(id, syscall.SIGKILL)
-	}
-	return err
-}
-
-// Pause implements torture.Cluster.
-func (t *victim) Pause(id int32) error { return t.signal(id, syscall.SIGSTOP) }
-
-// Resume implements torture.Cluster.
-func (t *victim) Resume(id int32) error { return t.signal(id, syscall.SIGCONT) }
-
-// Running implements torture.Cluster.
-func (t *victim) Running(id int32) bool {
-	_, ok := t.cluster.running(t.node(id))
-	return ok
-}
-
-// LastWords implements torture.Cluster.
-func (t *victim) LastWords(id int32) string {
-	msg, why, _ := lastError(readTail(t.cluster.logFile(t.node(id)), 0, 1<<20))
-	if why != "" {
-		msg += " (" + why + ")"
-	}
-	return msg
-}
-
 // verdictBody is a torture.Verdict for programs. Times are in milliseconds.
 type verdictBody struct {
 	Version      int                       `json:"version"`
@@ -278,6 +160,7 @@ type verdictBody struct {
 	Faults       map[string]int            `json:"faults"`
 	Acknowledged int64                     `json:"acknowledged"`
 	Read         int64                     `json:"read"`
+	Rotten       int                       `json:"damaged_on_purpose"`
 	Violations   map[torture.Kind]int      `json:"violations"`
 	Told         map[torture.Kind][]string `json:"told,omitempty"`
 	Leaderless   struct {
@@ -293,7 +176,7 @@ type verdictBody struct {
 func newVerdictBody(v torture.Verdict) verdictBody {
 	b := verdictBody{
 		Version: 1, OK: v.Violations() == 0, Seed: v.Seed, Nodes: v.Nodes, Partitions: v.Partitions, Took: v.Took.Milliseconds(),
-		Faults: v.Faults, Acknowledged: v.Acknowledged, Read: v.Read, Violations: map[torture.Kind]int{}, Told: v.Told, Notes: v.Notes,
+		Faults: v.Faults, Acknowledged: v.Acknowledged, Read: v.Read, Rotten: v.Rotten, Violations: map[torture.Kind]int{}, Told: v.Told, Notes: v.Notes,
 	}
 	for _, k := range torture.Kinds() {
 		b.Violations[k] = v.Counts[k]
@@ -325,6 +208,9 @@ func (a *app) showVerdict(v torture.Verdict, t *victim) error {
 			why: "a promise was broken", try: "the same again: " + a.torturedAgain(v.Seed, t),
 		}
 		a.printError(failed)
+	}
+	if v.Rotten > 0 {
+		a.say("note: damaged on purpose, and found damaged as they must: %s", strings.Replace(count(int64(v.Rotten), "batch"), "batchs", "batches", 1))
 	}
 	body := newVerdictBody(v)
 	if !t.temporary || t.keep || bad > 0 {

@@ -68,6 +68,7 @@ type history struct {
 	// unplaced were acknowledged without an offset.
 	unplaced []ID
 	replicas []*Replica
+	rotten   []rottenRange
 }
 
 // seen says how an offset came to be known.

@@ -21,6 +21,8 @@ type scene struct {
 	replicas map[string][]ID
 	ends     []int64 // answers to questions, each sent after the one before was answered
 	epochs   map[string]uint64
+	rotten   bool // offset 3 was damaged on purpose on node 2
+	lies     []Kind
 }
 
 func newScene() *scene {
@@ -57,12 +59,19 @@ func (s *scene) judge() Verdict {
 	}
 	for _, node := range slices.Sorted(maps.Keys(s.replicas)) {
 		r := c.Replica(part, node)
+		r.Node = int32(node[len(node)-1] - '0')
 		for o, id := range s.replicas[node] {
 			if id != 0 {
 				r.Record(int64(o), id, id.Producer() != 99)
 				r.Batch(int64(o), s.epochs[node], uint64(id))
 			}
 		}
+	}
+	if s.rotten {
+		c.Rotten(part, 2, 3, 4)
+	}
+	for _, k := range s.lies {
+		c.Violated(k, "seen elsewhere")
 	}
 	v := c.Verdict()
 	for k, n := range asked.Verdict().Counts {
@@ -116,6 +125,14 @@ func TestPlanted(t *testing.T) {
 		{"acknowledged without an offset and not there", func(s *scene) { s.acks[-1] = NewID(4, 1) }, map[Kind]int{Lost: 1}},
 		{"acknowledged without an offset and there", func(s *scene) { s.acks[-1] = NewID(4, 1); s.all(add(NewID(4, 1))) }, nil},
 		{"not acknowledged and there", func(s *scene) { s.all(add(NewID(4, 1))) }, nil},
+		{"a batch that was damaged on purpose is not given out", func(s *scene) { s.rotten = true; s.replicas["node 2"][3] = 0 }, nil},
+		{"a batch that was damaged on purpose is given out as another record", func(s *scene) { s.rotten = true; s.replicas["node 2"][3] = NewID(3, 1) }, map[Kind]int{Reused: 1, Lost: 1}},
+		{"the damage is on another replica", func(s *scene) { s.rotten = true; s.replicas["node 1"][3] = 0 }, map[Kind]int{Lost: 1, Differs: 1}},
+		{"more is gone than was damaged", func(s *scene) { s.rotten = true; s.replicas["node 2"][3], s.replicas["node 2"][4] = 0, 0 }, map[Kind]int{Lost: 1, Differs: 1}},
+		{"a producer was told that a record failed", func(s *scene) { s.lies = []Kind{GivenUp} }, map[Kind]int{GivenUp: 1}},
+		{"the cluster did not become whole", func(s *scene) { s.lies = []Kind{NotHealed} }, map[Kind]int{NotHealed: 1}},
+		{"a process ended", func(s *scene) { s.lies = []Kind{Ended} }, map[Kind]int{Ended: 1}},
+		{"a file is damaged", func(s *scene) { s.lies = []Kind{Damaged} }, map[Kind]int{Damaged: 1}},
 		{"not acknowledged, not read and gone", func(s *scene) { delete(s.acks, 5); delete(s.reads, 5); s.all(cut(1)) }, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -185,7 +202,7 @@ func TestOutage(t *testing.T) {
 		{At: 500 * ms, Node: 1, Up: true},
 		{At: 900 * ms, Node: 3, Up: false},
 	}
-	minority := Minorities(changes, 3, 2, 1000*ms)
+	minority := Minorities(changes, []int32{1, 2, 3}, 1000*ms)
 	if d := cmp.Diff([]Span{{200 * ms, 500 * ms}, {900 * ms, 1000 * ms}}, minority); d != "" {
 		t.Fatal(d)
 	}
@@ -201,6 +218,20 @@ func TestOutage(t *testing.T) {
 		if got := Outage(tc.span, minority); got != tc.want {
 			t.Errorf("%v: %v, want %v", tc.span, got, tc.want)
 		}
+	}
+	links := []Change{
+		{At: 100 * ms, Links: []Link{{1, 2}, {2, 1}, {1, 3}, {3, 1}}}, // 2 and 3 are together
+		{At: 200 * ms, Node: 3, Up: false},
+		{At: 300 * ms, Up: true}, // 1 and 2
+		{At: 400 * ms, Links: []Link{{2, 1}}},
+		{At: 500 * ms, Node: 3, Up: true}, // 3 and either
+		{At: 600 * ms, Links: []Link{{Clients, 3}}},
+	}
+	if d := cmp.Diff([]Span{{200 * ms, 300 * ms}, {400 * ms, 500 * ms}, {600 * ms, 700 * ms}}, Minorities(links, []int32{1, 2, 3}, 700*ms)); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]Span{{1, 6}, {7, 8}}, union([]Span{{7, 8}, {3, 6}, {1, 4}, {2, 3}})); d != "" {
+		t.Error(d)
 	}
 	v := Verdict{WithoutLeader: []time.Duration{1 * ms, 2 * ms, 3 * ms, 4 * ms}}
 	if p50, p99, most := v.Percentile(0.5), v.Percentile(0.99), v.Percentile(1); p50 != 2*ms || p99 != 4*ms || most != 4*ms {

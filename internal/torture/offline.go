@@ -16,10 +16,21 @@ func (r *run) offline(ctx context.Context, node Node, assigned *leadership) erro
 		for _, id := range l.replicas {
 			if id == node.ID {
 				s.replicas[p] = r.check.Replica(p, fmt.Sprintf("node %d, files", node.ID))
+				s.replicas[p].Node = node.ID
 			}
 		}
 	}
+	for _, planted := range r.planted {
+		if planted.node == node.ID && !planted.mended && planted.there() {
+			s.planted = append(s.planted, planted)
+		}
+	}
 	_, err := dump.Run(ctx, dump.Options{FS: vfs.OS(), Records: true, Verify: true}, s, node.DataDir)
+	for _, planted := range s.planted {
+		if err == nil && !planted.found {
+			r.check.Violated(Damaged, "node %d: the check of the files does not find the bit that was flipped in %s", node.ID, planted)
+		}
+	}
 	return err
 }
 
@@ -29,6 +40,8 @@ type fileSink struct {
 	node     Node
 	replicas map[Partition]*Replica
 	now      *Replica // of the segment that is read; nil for files that are not ours
+	planted  []*rot   // what must be found
+	broken   bool     // the batch that is read is damaged
 }
 
 // Put implements dump.Sink.
@@ -40,17 +53,17 @@ func (s *fileSink) Put(i dump.Item) error {
 			s.now = s.replicas[Partition{topic, number}]
 		}
 	case *dump.Batch:
-		if s.now != nil {
+		if s.broken = !i.OK; s.now != nil && i.OK {
 			s.now.Batch(int64(i.Base), uint64(i.Last), uint64(i.Epoch), uint64(i.CRC), uint64(i.ProducerID), uint64(i.BaseSeq))
 			s.now.End(int64(i.Last) + 1)
 		}
 	case *dump.Record:
-		if s.now != nil && i.Marker == nil {
+		if s.now != nil && i.Marker == nil && !s.broken {
 			id, number, ok := parseValue(i.Value)
 			s.now.Record(int64(i.Offset), id, ok && number == s.now.part.Number)
 		}
 	case *dump.Problem:
-		if i.Severity == dump.Damage {
+		if i.Severity == dump.Damage && !s.expected(i) {
 			rel, err := filepath.Rel(s.node.DataDir, i.File)
 			if err != nil {
 				rel = i.File
@@ -59,6 +72,17 @@ func (s *fileSink) Put(i dump.Item) error {
 		}
 	}
 	return nil
+}
+
+// expected says whether a problem is what was done on purpose.
+func (s *fileSink) expected(i *dump.Problem) bool {
+	for _, r := range s.planted {
+		if i.File == r.file && i.Position < r.to && i.End > r.from {
+			r.found = true
+			return true
+		}
+	}
+	return false
 }
 
 // Close implements dump.Sink.

@@ -85,6 +85,8 @@ type reader struct {
 	codecs *record.Codecs
 	next   map[Partition]int64
 	known  *leadership
+	strays bool // now and then the question goes to a node that may not lead
+	anyone bool // it does so now
 }
 
 func (r *run) newReader(name string, node int32) (*reader, error) {
@@ -113,8 +115,16 @@ func (d *reader) refresh(ctx context.Context) bool {
 func (d *reader) led() []Partition {
 	return slices.DeleteFunc(d.run.places.list(), func(p Partition) bool {
 		l, ok := d.known.leaders[p]
-		return !ok || l.node != d.node
+		return !ok || l.node != d.node && !d.anyone
 	})
+}
+
+// epoch is what is known of a partition's leader epoch, −1 when the answer must not depend on it.
+func (d *reader) epoch(p Partition) int32 {
+	if d.anyone {
+		return -1
+	}
+	return d.known.leaders[p].epoch
 }
 
 // read fetches from the node until ctx is done, and tells every record and watermark.
@@ -155,6 +165,7 @@ func (d *reader) read(ctx context.Context) {
 
 // latest asks for latest offsets until ctx is done.
 func (d *reader) latest(ctx context.Context) {
+	d.strays = true
 	d.loop(ctx, latestEvery, func(parts []Partition) bool {
 		floors := map[Partition]int64{}
 		for _, p := range parts {
@@ -179,13 +190,18 @@ func (d *reader) latest(ctx context.Context) {
 	})
 }
 
+// everyTurn is how often, in turns, a node is asked for the latest offsets of all partitions, without an epoch: one that led them and was
+// left behind must not tell what it knows. A fetch is not for that: a follower answers it, and its watermark may lag.
+const everyTurn = 3
+
 // loop asks about what the node leads until ctx is done; what was refused makes it find the leaders anew.
 func (d *reader) loop(ctx context.Context, pause time.Duration, asks func(parts []Partition) bool) {
-	for ctx.Err() == nil {
+	for turn := 1; ctx.Err() == nil; turn++ {
 		wait := max(pause, 100*time.Millisecond)
+		d.anyone = d.strays && turn%everyTurn == 0
 		if d.refresh(ctx) {
 			if parts := d.led(); len(parts) > 0 {
-				if wait = pause; !asks(parts) {
+				if wait = pause; !asks(parts) && !d.anyone {
 					d.known.at = time.Time{}
 					wait = max(wait, 30*time.Millisecond)
 				}
@@ -218,7 +234,7 @@ func (d *reader) fetchRequest(parts []Partition, from map[Partition]int64, leade
 	}
 	for _, p := range parts {
 		rp := kmsg.NewFetchRequestTopicPartition()
-		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch = p.Number, from[p], fetchBytes, d.known.leaders[p].epoch
+		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes, rp.CurrentLeaderEpoch = p.Number, from[p], fetchBytes, d.epoch(p)
 		at := slices.IndexFunc(req.Topics, func(t kmsg.FetchRequestTopic) bool { return t.Topic == p.Topic })
 		if at < 0 {
 			rt := kmsg.NewFetchRequestTopic()
@@ -234,7 +250,7 @@ func (d *reader) latestRequest(parts []Partition) *kmsg.ListOffsetsRequest {
 	req := kmsg.NewPtrListOffsetsRequest()
 	for _, p := range parts {
 		rp := kmsg.NewListOffsetsRequestTopicPartition()
-		rp.Partition, rp.Timestamp, rp.CurrentLeaderEpoch = p.Number, -1, d.known.leaders[p].epoch
+		rp.Partition, rp.Timestamp, rp.CurrentLeaderEpoch = p.Number, -1, d.epoch(p)
 		at := slices.IndexFunc(req.Topics, func(t kmsg.ListOffsetsRequestTopic) bool { return t.Topic == p.Topic })
 		if at < 0 {
 			rt := kmsg.NewListOffsetsRequestTopic()
@@ -361,7 +377,7 @@ func (d *reader) replicaOf(ctx context.Context, node Node, ends map[Partition]in
 	next := map[Partition]int64{}
 	content := map[Partition]*Replica{}
 	for _, p := range parts {
-		content[p] = &Replica{Source: fmt.Sprintf("node %d", node.ID), part: p}
+		content[p] = &Replica{Source: fmt.Sprintf("node %d", node.ID), Node: node.ID, part: p}
 	}
 	progress := time.Now()
 	var refused error
@@ -383,6 +399,10 @@ func (d *reader) replicaOf(ctx context.Context, node Node, ends map[Partition]in
 		resp, err := ask[*kmsg.FetchResponse](ctx, broker, d.fetchRequest(left, next, false))
 		if err == nil && resp.ErrorCode == 0 {
 			d.each(resp, func(p Partition, rp *kmsg.FetchResponseTopicPartition) {
+				if behind, rotten := d.run.check.rottenAt(p, node.ID, next[p]); rotten && rp.ErrorCode == codeCorrupt {
+					next[p], progress, refused = behind, time.Now(), nil
+					return
+				}
 				if rp.ErrorCode != 0 {
 					refused = fmt.Errorf("%s: error code %d", p, rp.ErrorCode)
 					if rp.ErrorCode == codeNotLeader && d.known.leaders[p].node != node.ID {
@@ -414,4 +434,6 @@ const (
 	replicaTimeout = 20 * time.Second
 	// codeNotLeader is NOT_LEADER_OR_FOLLOWER.
 	codeNotLeader = 6
+	// codeCorrupt is CORRUPT_MESSAGE.
+	codeCorrupt = 2
 )

@@ -10,6 +10,8 @@ import (
 type Replica struct {
 	// Source says which: "node 2, files".
 	Source string
+	// Node is whose it is; 0 where that does not matter.
+	Node int32
 
 	part    Partition
 	ids     []ID
@@ -32,6 +34,44 @@ func (c *Checker) Replica(p Partition, source string) *Replica {
 	h := c.history(p)
 	h.replicas = append(h.replicas, r)
 	return r
+}
+
+// Rotten says that a batch of one replica was damaged on purpose, from the offset base to before next.
+func (c *Checker) Rotten(p Partition, node int32, base, next int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.history(p)
+	h.rotten = append(h.rotten, rottenRange{node, base, next})
+}
+
+// Mended says that the replica has been made anew since: it is as good as any.
+func (c *Checker) Mended(p Partition, node int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.history(p)
+	h.rotten = slices.DeleteFunc(h.rotten, func(r rottenRange) bool { return r.node == node })
+}
+
+// rottenAt is the offset behind the damage of a replica that offset lies in; false when it lies in none.
+func (c *Checker) rottenAt(p Partition, node int32, offset int64) (int64, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.history(p).rottenAt(node, offset)
+}
+
+// rottenRange is the damage of a replica.
+type rottenRange struct {
+	node       int32
+	base, next int64
+}
+
+func (h *history) rottenAt(node int32, offset int64) (int64, bool) {
+	for _, r := range h.rotten {
+		if node != 0 && r.node == node && offset >= r.base && offset < r.next {
+			return r.next, true
+		}
+	}
+	return 0, false
 }
 
 // addReplicas adds replicas that were read whole.
@@ -107,6 +147,9 @@ func (c *Checker) compare(p Partition, h *history, r *Replica, f found) {
 		if want == 0 || got == want || bad[at] || h.how[offset]&seenBad != 0 {
 			continue
 		}
+		if _, rotten := h.rottenAt(r.Node, at); rotten && got == 0 {
+			continue // it is right to give nothing instead
+		}
 		bad[at] = true
 		if where == nil {
 			where = r.places()
@@ -125,6 +168,9 @@ func (c *Checker) compare(p Partition, h *history, r *Replica, f found) {
 		}
 	}
 	for _, id := range h.unplaced {
+		if slices.ContainsFunc(h.rotten, func(x rottenRange) bool { return x.node == r.Node }) {
+			break // it may be in the damage; the other replicas tell
+		}
 		if where == nil {
 			where = r.places()
 		}
@@ -208,10 +254,22 @@ func (c *Checker) alike(p Partition, h *history) {
 	}
 	measure := slices.MaxFunc(files, func(a, b *Replica) int { return int(a.end - b.end) })
 	for _, r := range files {
-		if r != measure && !slices.Equal(r.batches, measure.batches) {
-			c.violated(Differs, "%s: %s and %s differ %s", p, r.Source, measure.Source, firstDifference(r.batches, measure.batches))
+		if a, b := h.sound(r, measure), h.sound(measure, r); r != measure && !slices.Equal(a, b) {
+			c.violated(Differs, "%s: %s and %s differ %s", p, r.Source, measure.Source, firstDifference(a, b))
 		}
 	}
+}
+
+// sound are the batches of a replica without those that are damaged in it or in the other one.
+func (h *history) sound(r, other *Replica) []batchHash {
+	if len(h.rotten) == 0 {
+		return r.batches
+	}
+	return slices.DeleteFunc(slices.Clone(r.batches), func(b batchHash) bool {
+		_, here := h.rottenAt(r.Node, b.base)
+		_, there := h.rottenAt(other.Node, b.base)
+		return here || there
+	})
 }
 
 func firstDifference(a, b []batchHash) string {

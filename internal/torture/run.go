@@ -36,6 +36,30 @@ type Options struct {
 	Say func(string)
 	// Topic is the beginning of the topics' names.
 	Topic string
+	// Network is what the nodes talk through; nil when they talk without gates: then there are no faults of the network.
+	Network *Network
+	// Workloads go on beside what is written and read here.
+	Workloads []Workload
+}
+
+// Workload is something that clients do while the cluster is tortured. What it finds it tells to the Checker of the Scene.
+type Workload interface {
+	// Begin starts it; it goes on in its own goroutines until Finish. An error ends the run.
+	Begin(ctx context.Context, s Scene) error
+	// Finish is called when the faults are over and every node runs. It ends the workload and checks what only the end shows.
+	Finish(ctx context.Context)
+}
+
+// Scene is where a workload plays.
+type Scene struct {
+	Seed uint64
+	// Brokers are HOST:PORT of every node, for clients.
+	Brokers []string
+	Check   *Checker
+	// Partitions are those that are written to now; they become more.
+	Partitions func() []Partition
+	// Say is told what goes on, a line each time.
+	Say func(string)
 }
 
 func (o Options) withDefaults() Options {
@@ -75,6 +99,8 @@ type run struct {
 	clients []*kgo.Client
 	spans   []Span // pulses that took long
 	notes   []string
+
+	planted []*rot
 }
 
 // topicsWanted is how the partitions are parted into topics: the first is there from the start.
@@ -93,7 +119,10 @@ func Run(ctx context.Context, cluster Cluster, o Options) (Verdict, error) {
 		return Verdict{}, err
 	}
 	r.began = time.Now()
-	n := &nemesis{cluster: cluster, check: r.check, began: r.began, say: r.o.Say}
+	n, err := r.nemesis()
+	if err != nil {
+		return Verdict{}, err
+	}
 	p := newPlan(planOptions{seed: r.o.Seed, duration: r.o.Duration, interval: r.o.Interval, nodes: r.nodeIDs(), faults: r.o.Faults})
 
 	load, stopLoad := context.WithCancel(ctx)
@@ -105,9 +134,18 @@ func Run(ctx context.Context, cluster Cluster, o Options) (Verdict, error) {
 	if err := r.read(readers, &reading); err != nil {
 		return Verdict{}, err
 	}
+	scene := Scene{Seed: r.o.Seed, Brokers: r.seeds(), Check: r.check, Partitions: r.places.list, Say: r.o.Say}
+	for _, w := range r.o.Workloads {
+		if err := w.Begin(ctx, scene); err != nil {
+			return Verdict{}, err
+		}
+	}
 	r.torment(ctx, n, p)
 	r.o.Say(fmt.Sprintf("%6.1fs  the faults are over; waiting until every replica is in sync", time.Since(r.began).Seconds()))
 	n.heal()
+	for _, w := range r.o.Workloads {
+		w.Finish(ctx)
+	}
 	stopLoad()
 	r.finish(ctx, &writing)
 	assigned := r.awaitWhole(ctx)
@@ -117,6 +155,7 @@ func Run(ctx context.Context, cluster Cluster, o Options) (Verdict, error) {
 		r.o.Say(fmt.Sprintf("%6.1fs  reading every replica", time.Since(r.began).Seconds()))
 		r.readReplicas(ctx, assigned)
 	}
+	r.planted = n.rots
 	r.closeClients()
 	r.stopAll()
 	if ctx.Err() != nil {
@@ -128,12 +167,28 @@ func Run(ctx context.Context, cluster Cluster, o Options) (Verdict, error) {
 			return Verdict{}, fmt.Errorf("read the files of node %d: %w", node.ID, err)
 		}
 	}
-	return r.verdict(p, n), nil
+	return r.verdict(n), nil
+}
+
+// nemesis is who carries the plan out.
+func (r *run) nemesis() (*nemesis, error) {
+	client, err := kgo.NewClient(clientOptions(r.seeds(), "operator")...)
+	if err != nil {
+		return nil, err
+	}
+	r.keep(client)
+	n := &nemesis{
+		cluster: r.cluster, network: r.o.Network, check: r.check, places: r.places, client: client, began: r.began, say: r.o.Say,
+	}
+	n.init()
+	return n, nil
 }
 
 // torment carries the plan out and waits for the end of the duration.
 func (r *run) torment(ctx context.Context, n *nemesis, p plan) {
-	n.run(ctx, p)
+	operators, cancel := context.WithDeadline(ctx, r.began.Add(r.o.Duration+r.o.Heal))
+	context.AfterFunc(operators, cancel) // it lives until its deadline: heal waits for who works under it
+	n.run(ctx, operators, p)
 	select {
 	case <-ctx.Done():
 	case <-time.After(time.Until(r.began.Add(r.o.Duration))):
@@ -402,10 +457,15 @@ func (r *run) stopAll() {
 	wg.Wait()
 }
 
-func (r *run) verdict(p plan, n *nemesis) Verdict {
+func (r *run) verdict(n *nemesis) Verdict {
 	v := r.check.Verdict()
-	v.Seed, v.Nodes, v.Took, v.Faults, v.Notes = r.o.Seed, len(r.nodeIDs()), time.Since(r.began), p.faults, r.notes
-	minority := Minorities(n.changes, v.Nodes, v.Nodes/2+1, v.Took)
+	v.Seed, v.Nodes, v.Took, v.Faults, v.Notes = r.o.Seed, len(r.nodeIDs()), time.Since(r.began), n.done, r.notes
+	for _, planted := range r.planted {
+		if planted.found {
+			v.Rotten++
+		}
+	}
+	minority := union(append(Minorities(n.changes, r.nodeIDs(), v.Took), n.excused...))
 	for _, s := range r.spans {
 		if d := Outage(s, minority); d >= outageLeast {
 			v.WithoutLeader = append(v.WithoutLeader, d)

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -21,7 +22,10 @@ type Verdict struct {
 	// Counts are the violations of each kind, Told some of them in words.
 	Counts map[Kind]int
 	Told   map[Kind][]string
-	// WithoutLeader are the times for which a partition took no write while a majority of the nodes was up, sorted.
+	// Rotten is how many batches were damaged on purpose and found damaged.
+	Rotten int
+	// WithoutLeader are the times for which a partition took no write while a majority of the nodes was up and together, sorted. Times
+	// in which writes were made slow or refused on purpose are taken out.
 	WithoutLeader []time.Duration
 	// Notes are things to know that are no violations.
 	Notes []string
@@ -86,19 +90,25 @@ func Outage(s Span, minority []Span) time.Duration {
 	return d
 }
 
-// Minorities are the spans in which fewer than need of the nodes were up, by the changes in order; an open one ends at end.
-func Minorities(changes []Change, nodes, need int, end time.Duration) []Span {
+// Minorities are the spans in which no majority of the nodes was up and could talk among itself and to clients, by the changes in order;
+// an open one ends at end. There are at most 16 nodes.
+func Minorities(changes []Change, nodes []int32, end time.Duration) []Span {
 	var out []Span
-	down := map[int32]bool{}
+	down, cut := map[int32]bool{}, map[Link]bool{}
 	began := time.Duration(-1)
+	need := len(nodes)/2 + 1
 	for _, ch := range changes {
-		down[ch.Node] = !ch.Up
-		up := nodes
-		for _, d := range down {
-			if d {
-				up--
+		switch {
+		case ch.Node != Clients:
+			down[ch.Node] = !ch.Up
+		case ch.Up:
+			clear(cut)
+		default:
+			for _, l := range ch.Links {
+				cut[l], cut[Link{l.To, l.From}] = true, true
 			}
 		}
+		up := together(nodes, down, cut)
 		switch {
 		case up < need && began < 0:
 			began = ch.At
@@ -113,9 +123,49 @@ func Minorities(changes []Change, nodes, need int, end time.Duration) []Span {
 	return out
 }
 
-// Change says that a node went down or came up.
+// together is the size of the largest group of nodes that are up and all reach each other.
+func together(nodes []int32, down map[int32]bool, cut map[Link]bool) int {
+	most := 0
+	for set := range uint(1) << len(nodes) {
+		most = max(most, groupOf(set, nodes, down, cut))
+	}
+	return most
+}
+
+// groupOf is the size of a set of nodes, a bit each, 0 when one is down or two do not reach each other.
+func groupOf(set uint, nodes []int32, down map[int32]bool, cut map[Link]bool) int {
+	var in []int32
+	for i, id := range nodes {
+		if set&(1<<i) == 0 {
+			continue
+		}
+		if down[id] || cut[Link{Clients, id}] || slices.ContainsFunc(in, func(other int32) bool { return cut[Link{id, other}] }) {
+			return 0
+		}
+		in = append(in, id)
+	}
+	return len(in)
+}
+
+// Change says that a node went down or came up, or, where Node is Clients, that links were cut or that all of them are whole again.
 type Change struct {
-	At   time.Duration
-	Node int32
-	Up   bool
+	At    time.Duration
+	Node  int32
+	Up    bool
+	Links []Link
+}
+
+// union joins spans that touch, and sorts them.
+func union(spans []Span) []Span {
+	spans = slices.Clone(spans)
+	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
+	var out []Span
+	for _, s := range spans {
+		if last := len(out) - 1; last >= 0 && s.From <= out[last].To {
+			out[last].To = max(out[last].To, s.To)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
 }
