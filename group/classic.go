@@ -3,6 +3,8 @@ package group
 import (
 	"slices"
 	"time"
+
+	"github.com/keeplog/keeplog/internal/invariant"
 )
 
 // state is where a classic group is between two generations.
@@ -256,6 +258,8 @@ func (c *classic) find(id string, instance *string) (*member, error) {
 		switch m := c.static[*instance]; {
 		case m == nil:
 			return nil, ErrUnknownMember
+		case m.id != id && invariant.Seeded(invariant.OldIDServed):
+			return m, nil
 		case m.id != id:
 			return nil, ErrFencedInstance
 		}

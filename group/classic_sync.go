@@ -2,6 +2,8 @@ package group
 
 import (
 	"time"
+
+	"github.com/keeplog/keeplog/internal/invariant"
 )
 
 // onSync hands out a member's part of the assignment. The leader brings all parts; the others wait for it.
@@ -28,6 +30,9 @@ func (c *classic) onSync(r *SyncGroupRequest, f *effects) {
 	c.extend(m, f.env.Now)
 	c.hasSynced(m)
 	if c.state == classicStable {
+		if invariant.Seeded(invariant.AssignedTwice) && m.id == c.leader && len(r.Assignments) > 0 {
+			c.assign(r.Assignments, f)
+		}
 		f.reply(t, c.part(m))
 		return
 	}

@@ -48,7 +48,7 @@ type node struct {
 	next    int
 	applied atomic.Uint64
 	moved   chan struct{}
-	lag     time.Duration
+	lag     atomic.Int64
 	lease   func() (time.Time, bool)
 	stopped bool
 }
@@ -134,8 +134,7 @@ func (w *world) commit(records ...metadata.Record) (uint64, []metadata.Result) {
 	}
 	w.img, w.log = img, append(w.log, e)
 	for _, n := range w.nodes {
-		lag := n.lag
-		if lag == 0 {
+		if lag := time.Duration(n.lag.Load()); lag == 0 {
 			go n.catchUp(e.Index)
 		} else {
 			time.AfterFunc(lag, func() { n.catchUp(e.Index) })
@@ -191,6 +190,9 @@ func (w *world) topic(name string, partitions int) {
 	w.must(record)
 	synctest.Wait()
 }
+
+// setLag is how far behind the log the broker is.
+func (n *node) setLag(d time.Duration) { n.lag.Store(int64(d)) }
 
 // catchUp applies the log up to an index.
 func (n *node) catchUp(index uint64) {

@@ -5,5 +5,4 @@ const (
 	AnsweredEarly = "commit-answered-early"       // a commit is answered before it is known to be committed
 	AssignedTwice = "generation-assigned-twice"   // a leader that asks again changes the assignment of its generation
 	OldIDServed   = "replaced-member-not-fenced"  // the old id of a static member that was replaced is served like the new one
-	SilentStays   = "session-of-new-member-stays" // a new member whose client has vanished is waited for without end
 )
