@@ -62,10 +62,31 @@ func (d *Dir) DeleteFound(f Found) error {
 	return d.retire(f, deleteSuffix, nil, 0)
 }
 
-// Quarantine renames a directory that no image knows, or that contradicts it; the server never deletes it.
+// Quarantine renames a directory that no image knows, or that contradicts it; the server never deletes it. One that is open, or another
+// topic's by now, stays, and one that is gone is gone: whoever judges may have an old image.
 func (d *Dir) Quarantine(f Found, why string) error {
+	d.names.aside.Lock()
+	defer d.names.aside.Unlock()
+	if d.isOpen(f.Path) {
+		return nil
+	}
+	if owner, err := d.owner(f); errors.Is(err, fs.ErrNotExist) || err == nil && owner != f.TopicID {
+		return nil
+	}
 	d.log.Warn("directory is put aside", "path", f.Path, "why", why)
 	return d.retire(f, straySuffix, nil, 0)
+}
+
+// isOpen says that a log is open in a directory.
+func (d *Dir) isOpen(dir string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.logs {
+		if l.path == dir {
+			return true
+		}
+	}
+	return false
 }
 
 // DeleteUnopened takes out the directory of a partition whose log did not open. One that is another topic's stays; one that does not let itself
@@ -92,7 +113,10 @@ func (d *Dir) SetAside(id Identity) error {
 		return fmt.Errorf("log: %s is open", l.path)
 	}
 	owner, err := d.owner(f)
-	if err != nil || owner == id.TopicID {
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // somebody else has done it
+		return nil
+	case err != nil || owner == id.TopicID:
 		return err
 	}
 	f.TopicID = owner

@@ -158,6 +158,8 @@ type newNames struct {
 	born    atomic.Uint64 // counts creations
 	mu      sync.Mutex
 	durable uint64 // creations whose names are
+	// aside is held by who puts a directory aside, and shared by those who open logs.
+	aside sync.RWMutex
 }
 
 // OpenDir locks and reads a data directory, and makes it where it is missing. The clean-stop marker is removed, durably,

@@ -117,7 +117,9 @@ func (d *Dir) openLog(o openOptions) (*Log, error) {
 	}
 	d.logs[key] = l // reserves the name; Tick sees it once it is ready
 	d.mu.Unlock()
+	d.names.aside.RLock()
 	err := o.bring(l)
+	d.names.aside.RUnlock()
 	if err != nil {
 		d.mu.Lock()
 		delete(d.logs, key)
