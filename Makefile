@@ -10,7 +10,7 @@ SECONDS_EACH ?= 20
 # What runs for long under `make soak` and for seconds in CI: storage harnesses in one process, the kill loop on the real binary.
 HARNESSES = ./internal/logtest ./test/killloop
 
-.PHONY: run build test race lint fmt harness seeded soak sim bubble torture interop bench fuzz clean
+.PHONY: run build test race lint fmt harness seeded soak sim bubble torture powerfail interop bench fuzz clean
 
 run: build
 	bin/keeplog serve $(ARGS)
@@ -57,6 +57,14 @@ bubble:
 # Three real processes under faults for TIME; SEED and FAULTS choose them.
 torture: build
 	bin/keeplog local torture --duration $(or $(TIME),60s) $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
+
+POWER_FAULTS = power,power-all
+
+# Three real processes whose disks forget what was not fsynced, through about ROUNDS power failures. POWERLOSS is a program that mounts such a
+# disk, called as POWERLOSS LIVE MOUNT CONTROL strict|ext4; "crash OUT N" to the unix socket CONTROL writes to OUT what a failure leaves.
+powerfail: build
+	@test -n "$(POWERLOSS)" || { echo "make powerfail needs POWERLOSS=PROGRAM, a mount that forgets what was not fsynced: see the Makefile"; exit 2; }
+	bin/keeplog local torture --powerloss "$(POWERLOSS)" --faults $(or $(FAULTS),$(POWER_FAULTS)) --duration $$(( $(or $(ROUNDS),20) * 5 ))s $(if $(SEED),--seed $(SEED))
 
 interop: build
 	cd test/interop && KEEPLOG_BINARY=$(CURDIR)/bin/keeplog $(GO) test -count=1 -timeout 20m ./...

@@ -139,7 +139,7 @@ func (t *victim) raise() error {
 		if g.ID != guest.ID {
 			n = c.state.Nodes[g.ID-1]
 		}
-		t.network.Add(g.ID, g.address(), n.address())
+		t.network.AddPublic(g.ID, g.address(), n.address())
 		t.network.Add(g.ID, localAddress(g.Controller), localAddress(n.Controller))
 		t.network.Add(g.ID, localAddress(g.Replication), localAddress(n.Replication))
 		if g.ID != guest.ID {

@@ -37,6 +37,7 @@ type Network struct {
 type gate struct {
 	node           int32
 	listen, target string
+	public         bool // clients come here, and no nodes
 	listener       net.Listener
 }
 
@@ -45,11 +46,18 @@ func NewNetwork(process func(node int32) int) *Network {
 	return &Network{process: process, lines: map[Link]*line{}, relays: map[*relay]struct{}{}}
 }
 
-// Add sets a gate at listen before the listener of a node at target; both are HOST:PORT. It is open from Up on.
+// Add sets a gate at listen before a listener that nodes use among themselves, at target; both are HOST:PORT on IPv4. It is open from Up on.
 func (n *Network) Add(node int32, listen, target string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.gates = append(n.gates, &gate{node: node, listen: listen, target: target})
+}
+
+// AddPublic is Add for a listener of clients.
+func (n *Network) AddPublic(node int32, listen, target string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.gates = append(n.gates, &gate{node: node, listen: listen, target: target, public: true})
 }
 
 // Up opens the gates of a node that is about to start.
@@ -190,7 +198,10 @@ func (n *Network) accept(g *gate, l net.Listener) {
 
 // serve carries one connection until it ends.
 func (n *Network) serve(g *gate, conn net.Conn) {
-	r := &relay{link: Link{n.whose(conn), g.node}, near: conn, done: make(chan struct{})}
+	r := &relay{link: Link{Clients, g.node}, near: conn, done: make(chan struct{})}
+	if !g.public {
+		r.link.From = n.whose(conn)
+	}
 	there, back := n.line(r.link), n.line(Link{r.link.To, r.link.From})
 	if !n.enter(r) || there.refuses() || back.refuses() {
 		r.end()

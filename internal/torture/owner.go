@@ -1,14 +1,16 @@
 package torture
 
 import (
-	"fmt"
+	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // whose finds the node that made a connection to a gate; Clients when it was none.
@@ -20,13 +22,11 @@ func (n *Network) whose(conn net.Conn) int32 {
 	}
 	// A process that was started a moment ago may connect before its id is known here.
 	for deadline := time.Now().Add(100 * time.Millisecond); ; {
-		name := socketName(from.Port, to.Port)
-		if name == "" {
+		inode, err := socketInode(from, to)
+		if err != nil || inode == 0 {
 			return Clients // it has gone already
 		}
-		if hasSocket(os.Getpid(), name) {
-			return Clients
-		}
+		name := "socket:[" + strconv.FormatUint(uint64(inode), 10) + "]"
 		for _, node := range n.known() {
 			if pid := n.process(node); pid > 0 && hasSocket(pid, name) {
 				return node
@@ -52,20 +52,47 @@ func (n *Network) known() []int32 {
 	return ids
 }
 
-// socketName is the name that a socket connected from one port of this machine to another has below /proc/PID/fd.
-func socketName(from, to int) string {
-	raw, err := os.ReadFile("/proc/net/tcp")
+// socketInode asks the kernel for the inode of the socket of this machine that is bound to from and connected to to, IPv4 both:
+//
+//	┌────────┬──────────┬─────────┬────────┬───────────────────────┬───────┬────────┐
+//	│ header │ family,  │ states  │ ports  │ from, to, 16 bytes of │ iface │ cookie │   the question, 16 + 56 bytes
+//	│   16   │ proto, 0 │    4    │ 2 + 2  │ which 4 count, each   │   4   │   8    │
+//	└────────┴──────────┴─────────┴────────┴───────────────────────┴───────┴────────┘
+//
+// The answer has the inode 68 bytes behind its header.
+func socketInode(from, to *net.TCPAddr) (uint32, error) {
+	const header, question, inodeAt, byFamily = 16, 56, 68, 20
+	if from.IP.To4() == nil || to.IP.To4() == nil {
+		return 0, errors.New("not IPv4")
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err != nil {
-		return ""
+		return 0, err
 	}
-	local, remote := fmt.Sprintf(":%04X", from), fmt.Sprintf(":%04X", to)
-	for line := range strings.Lines(string(raw)) {
-		f := strings.Fields(line)
-		if len(f) > 9 && strings.HasSuffix(f[1], local) && strings.HasSuffix(f[2], remote) && f[9] != "0" {
-			return "socket:[" + f[9] + "]"
-		}
+	defer unix.Close(fd)
+	var b [header + question]byte
+	binary.NativeEndian.PutUint32(b[0:], header+question)
+	binary.NativeEndian.PutUint16(b[4:], byFamily)
+	binary.NativeEndian.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	b[16], b[17] = unix.AF_INET, unix.IPPROTO_TCP
+	binary.NativeEndian.PutUint32(b[20:], 1<<32-1)
+	binary.BigEndian.PutUint16(b[24:], uint16(from.Port))
+	binary.BigEndian.PutUint16(b[26:], uint16(to.Port))
+	copy(b[28:], from.IP.To4())
+	copy(b[44:], to.IP.To4())
+	binary.NativeEndian.PutUint64(b[64:], 1<<64-1) // any cookie
+	if err := unix.Sendto(fd, b[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, err
 	}
-	return ""
+	answer := make([]byte, 4096)
+	got, _, err := unix.Recvfrom(fd, answer, 0)
+	switch {
+	case err != nil:
+		return 0, err
+	case got < header+inodeAt+4 || binary.NativeEndian.Uint16(answer[4:]) != byFamily:
+		return 0, errors.New("no such socket")
+	}
+	return binary.NativeEndian.Uint32(answer[header+inodeAt:]), nil
 }
 
 // hasSocket says whether a process has the socket open.
