@@ -15,6 +15,14 @@ import (
 // toExplain is how long the questions may take that explain a failure.
 const toExplain = 2 * time.Second
 
+// failure is why a broker could not be reached, by this session or the one that it explains; nil when it could.
+func (s *session) failure(broker int32) error {
+	if err := s.reach.failure(broker); err != nil || s.explains == nil {
+		return err
+	}
+	return s.explains.reach.failure(broker)
+}
+
 // noLeader says why the leader of a partition did not answer, after err.
 func (s *session) noLeader(ctx context.Context, key tp, err error) *cliError {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), toExplain)
@@ -29,12 +37,12 @@ func (s *session) noLeader(ctx context.Context, key tp, err error) *cliError {
 	case !led:
 		e.msg = key.String() + ": LEADER_NOT_AVAILABLE (it has no leader)"
 		e.why = "no replica that is in sync is up"
-	case s.reach.failure(leader) != nil:
+	case s.failure(leader) != nil:
 		if only := s.reach.explain(err, len(s.client.DiscoveredBrokers())); only != nil && only.advertised {
 			return only
 		}
 		e.msg = fmt.Sprintf("%s: LEADER_NOT_AVAILABLE (its leader, broker %d, does not answer)", key, leader)
-		e.why = fmt.Sprintf("broker %d: %s", leader, netReason(s.reach.failure(leader)))
+		e.why = fmt.Sprintf("broker %d: %s", leader, netReason(s.failure(leader)))
 	case errors.As(err, &ke) && ke == kerr.OffsetNotAvailable:
 		e = kafkaError(key.String(), ke, "its leader does not know now what is committed")
 		e.exit, e.try = exitUnreachable, "keeplog cluster health"
@@ -62,7 +70,7 @@ func (s *session) refusing(ctx context.Context, topic string, only int32) *cliEr
 			continue
 		}
 		key := tp{topic, p.Partition}
-		if p.Leader < 0 || s.reach.failure(p.Leader) != nil {
+		if p.Leader < 0 || s.failure(p.Leader) != nil {
 			return s.noLeader(ctx, key, kerr.LeaderNotAvailable)
 		}
 		if need, known := v.minOf(p); known && len(p.ISR) < need {

@@ -84,7 +84,7 @@ func (p *producing) explain(err error) *cliError {
 	}
 	passing := ke == nil || ke.Retriable && ke != kerr.KafkaStorageError
 	if passing {
-		if e := p.session.refusing(context.Background(), p.topic, p.flags.partition); e != nil {
+		if e := p.refusing(); e != nil {
 			return e
 		}
 	}
@@ -92,4 +92,18 @@ func (p *producing) explain(err error) *cliError {
 		err = ke
 	}
 	return failure(p.session.explain(err, "topic "+p.topic))
+}
+
+// refusing says why the topic takes no writes, nil if that is not to be seen. It asks over connections of its own: on those of the producer
+// answers wait for those before them.
+func (p *producing) refusing() *cliError {
+	ctx, cancel := context.WithTimeout(context.Background(), toExplain)
+	defer cancel()
+	s, err := p.app.connect(ctx)
+	if err != nil {
+		return nil
+	}
+	defer s.close()
+	s.explains = p.session
+	return s.refusing(ctx, p.topic, p.flags.partition)
 }

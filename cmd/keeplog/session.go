@@ -20,6 +20,8 @@ type session struct {
 	admin  *kadm.Client
 	reach  *reach
 	props  clientProperties
+	// explains is the session whose failure this one explains, nil for others.
+	explains *session
 }
 
 // connect reads the client properties, builds a client, and sees that a broker answers. A command that only asks gives

@@ -26,7 +26,8 @@ func newMemberLogger(to *slog.Logger, of *unheard) hclog.Logger {
 	return raftLogger{hclog.NewNullLogger(), to.With("part", "raft"), of}
 }
 
-// unheard are the members that answer no heartbeat. A leader that has one tries twice a second: its log tells when that begins and when it is over.
+// unheard are the members that answer no heartbeat, or no request for a vote. They are tried twice a second: the log tells when that begins and,
+// to a leader, when it is over.
 type unheard struct {
 	mu   sync.Mutex
 	down map[raft.ServerID]bool
@@ -132,15 +133,19 @@ func (l raftLogger) Error(msg string, args ...any) {
 	l.put(level, msg, args)
 }
 
-// unanswered finds the member that a line says answered no heartbeat.
+// unanswered finds the member that a line says answered no heartbeat, or no request for its vote.
 func unanswered(msg string, args []any) (raft.ServerID, bool) {
-	if !strings.HasPrefix(msg, "failed to heartbeat to") {
+	if !strings.HasPrefix(msg, "failed to heartbeat to") && !strings.HasPrefix(msg, "failed to make request") {
 		return "", false
 	}
 	for i := 0; i+1 < len(args); i += 2 {
-		if address, ok := args[i+1].(raft.ServerAddress); ok && args[i] == "peer" {
-			who, err := parseAddress(address)
-			return serverID(who.id), err == nil
+		switch to := args[i+1].(type) {
+		case raft.ServerAddress:
+			if who, err := parseAddress(to); err == nil && args[i] == "peer" {
+				return serverID(who.id), true
+			}
+		case raft.Server:
+			return to.ID, args[i] == "target"
 		}
 	}
 	return "", false

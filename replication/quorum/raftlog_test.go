@@ -84,6 +84,12 @@ func TestAMemberThatIsDownIsToldOnce(t *testing.T) {
 	if got := lines(); !strings.Contains(got, "member=3") {
 		t.Errorf("under the next leader: %q", got)
 	}
+	for _, want := range []int{1, 0} {
+		l.Error("failed to make requestVote RPC", "target", raft.Server{ID: "2", Address: "2/x"}, "error", io.EOF, "term", 3)
+		if got := lines(); strings.Count(got, "member=2") != want {
+			t.Errorf("no vote: %q", got)
+		}
+	}
 	l.Error("failed to take snapshot", "error", io.EOF)
 	if got := lines(); !strings.Contains(got, "level=ERROR") {
 		t.Errorf("another error: %q", got)

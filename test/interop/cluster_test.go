@@ -152,9 +152,15 @@ func (c *cluster) well() {
 // eventually waits until the output of a command matches.
 func (c *cluster) eventually(pattern string, args ...string) {
 	c.t.Helper()
+	c.eventuallyFails(0, pattern, args...)
+}
+
+// eventuallyFails waits until the output of a command that ends with the status matches.
+func (c *cluster) eventuallyFails(status int, pattern string, args ...string) {
+	c.t.Helper()
 	re, out := regexp.MustCompile(pattern), ""
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-time.After(100 * time.Millisecond) {
-		if out = c.run(0, args...); re.MatchString(out) {
+		if out = c.run(status, args...); re.MatchString(out) {
 			return
 		}
 	}
@@ -168,8 +174,11 @@ func TestNodesComeAndGo(t *testing.T) {
 	c.run(0, "topic", "create", "orders", "-p", "8")
 	c.start(4, "--join", fmt.Sprintf("127.0.0.1:%d", c.ports[2]+1))
 	c.eventually(`(?m)^4\s+up\s.*observer`, "cluster", "brokers")
-	c.run(0, "cluster", "reassign", "--to", "1,2,3,4", "-y", "--wait", "--timeout", "60s")
+	c.run(0, "cluster", "reassign", "--to", "1,2,3,4", "-y", "--wait", "--timeout", "60s", "--throttle", "50MiB")
 	c.eventually(`(?m)^4\s+up\s.*\s6\s+6$`, "cluster", "brokers")
+	if out := c.run(0, "topic", "describe", "orders"); strings.Contains(out, "throttled") {
+		t.Errorf("a throttle stays when the moves are done:\n%s", out)
+	}
 	c.run(0, "cluster", "add", "4", "-y", "--timeout", "30s")
 	c.eventually(`(?m)^4\s+voter`, "cluster", "info")
 	c.run(0, "cluster", "drain", "4", "--wait", "--timeout", "30s")
@@ -180,6 +189,11 @@ func TestNodesComeAndGo(t *testing.T) {
 	c.start(4, "--join", fmt.Sprintf("127.0.0.1:%d", c.ports[2]+1))
 	if err := c.nodes[4].Wait(); err == nil || !strings.Contains(c.logs[4].String(), "removed node 4") {
 		t.Errorf("a node that was removed comes back: %v", err)
+	}
+	begun := time.Now()
+	c.start(4) // as a node alone
+	if err := c.nodes[4].Wait(); err == nil || !strings.Contains(c.logs[4].String(), "removed node 4") || time.Since(begun) > 10*time.Second {
+		t.Errorf("a node that was removed, started without --join: %v after %v", err, time.Since(begun))
 	}
 	delete(c.nodes, 4)
 
@@ -205,6 +219,95 @@ func TestNodesComeAndGo(t *testing.T) {
 	c.start(3, again[3:]...)
 	c.eventually(`(?m)^3\s+up\s.*voter.*\s8\s+8$`, "cluster", "brokers")
 	c.well()
+}
+
+// TestReplaceAtOnce forgets the disk of a node that fell silent a moment ago, and so still counts as up: the command waits until it is missed.
+func TestReplaceAtOnce(t *testing.T) {
+	c := newCluster(t)
+	c.well()
+	if err := c.nodes[3].Process.Signal(syscall.SIGSTOP); err != nil { // a machine that lost its power refuses no dial
+		t.Fatal(err)
+	}
+	c.run(0, "cluster", "remove", "3", "--replace", "-y", "--timeout", "30s")
+	wants(t, "the voters", c.run(0, "cluster", "info"), `(?m)^1\s+voter(.*\n)2\s+voter(.*\n)\z`)
+	c.kill(3)
+}
+
+// TestCommandsWithoutANode: with one node of three paused every command works, and soon.
+func TestCommandsWithoutANode(t *testing.T) {
+	c := newCluster(t)
+	c.run(0, "topic", "create", "orders", "-p", "3")
+	c.produce("orders", 1000)
+	c.eventually(`(?m)^3\s+up\s.*\s1\s+3\s+3$`, "cluster", "brokers")
+	if err := c.nodes[3].Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, "brokers", c.within(8*time.Second, 0, "cluster", "brokers"), `(?m)^3\s+(silent|down)\s`, `(?m)^1\s+up\s`)
+	wants(t, "health", c.within(8*time.Second, 3, "cluster", "health"), `broker 3 (at .* does not answer|is down)`)
+	wants(t, "info", c.within(8*time.Second, 0, "cluster", "info"), `metadata  leader: node [12]`)
+	wants(t, "list", c.within(8*time.Second, 0, "topic", "list"), `orders`)
+	wants(t, "describe", c.within(10*time.Second, 0, "topic", "describe", "orders"), `(?m)^2 `)
+	wants(t, "consume", c.within(20*time.Second, 0, "consume", "orders", "--exit"), `000`)
+	wants(t, "create", c.within(20*time.Second, 0, "topic", "create", "more"), `created more`)
+	wants(t, "alter", c.within(20*time.Second, 0, "topic", "alter", "more", "-c", "retention.ms=1000000"), `altered more`)
+	wants(t, "reassign", c.within(8*time.Second, 0, "cluster", "reassign"), `no partition is on the move`)
+}
+
+// TestTwoOfThreeGone: what a live leader has is read, and everything else says soon why it does not work.
+func TestTwoOfThreeGone(t *testing.T) {
+	c := newCluster(t)
+	c.run(0, "topic", "create", "orders", "-p", "3")
+	for p := range 3 {
+		c.produceTo("orders", p, 1000)
+	}
+	c.eventually(`(?m)^1\s+up\s.*\s1\s+3\s+3$`, "cluster", "brokers")
+	var mine, gone string // a partition that node 1 leads, and one that another does
+	for p := range 3 {
+		if m := regexp.MustCompile(fmt.Sprintf(`(?m)^%d +(\d) `, p)).FindStringSubmatch(c.run(0, "topic", "describe", "orders")); m[1] == "1" {
+			mine = fmt.Sprint(p)
+		} else {
+			gone = fmt.Sprint(p)
+		}
+	}
+	for _, id := range []int{2, 3} { // paused together, they are not missed one after the other
+		if err := c.nodes[id].Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []int{2, 3} {
+		c.kill(id)
+	}
+	wants(t, "health", c.within(8*time.Second, 3, "cluster", "health"), `(?s)2.*3.*(does not answer|is down)`)
+	c.eventuallyFails(3, `^no leader of the metadata: nothing can be changed`, "cluster", "health")
+	wants(t, "info", c.within(8*time.Second, 0, "cluster", "info"), `metadata  no leader`)
+	wants(t, "describe", c.within(10*time.Second, 0, "topic", "describe", "orders"), `(?m)^2 `)
+	wants(t, "consume", c.within(20*time.Second, 3, "consume", "orders", "-p", mine, "--exit"), `000`, `its leader does not know now where the end is`)
+	wants(t, "consume", c.within(20*time.Second, 4, "consume", "orders", "-p", gone, "--exit"), `LEADER_NOT_AVAILABLE \(its leader, broker [23], does not answer\)`, `try: .* cluster health`)
+	wants(t, "consume", c.within(20*time.Second, 0, "consume", "orders", "-p", mine, "-n", "1"), `000`)
+	for _, p := range []string{mine, gone} {
+		out := c.within(25*time.Second, 4, "produce", "orders", "-p", p, "--timeout", "5s", c.file(1))
+		wants(t, "produce", out, `(?m)^why:`, `try: .* cluster health`)
+		if strings.Contains(out, "advertised.listeners") {
+			t.Errorf("produce blames the addresses:\n%s", out)
+		}
+	}
+	wants(t, "reassign", c.within(12*time.Second, 4, "cluster", "reassign"), `the metadata has no leader: nothing can be changed`)
+	wants(t, "create", c.within(25*time.Second, 4, "topic", "create", "more"), `try: .* cluster health`)
+	c.start(2)
+	c.start(3)
+	c.well()
+	c.produceTo("orders", 0, 1000)
+}
+
+// within is run, which must not take longer than most.
+func (c *cluster) within(most time.Duration, status int, args ...string) string {
+	c.t.Helper()
+	begun := time.Now()
+	out := c.run(status, args...)
+	if took := time.Since(begun); took > most {
+		c.t.Errorf("keeplog %s took %s:\n%s", strings.Join(args, " "), took, out)
+	}
+	return out
 }
 
 // TestKafkaToolsOnACluster runs Apache Kafka's tools for clusters against three nodes, of which one is down for a while.
@@ -268,10 +371,15 @@ func TestKafkaToolsOnACluster(t *testing.T) {
 // produce writes that many bytes that cannot be compressed to partition 0 of a topic.
 func (c *cluster) produce(topic string, size int) {
 	c.t.Helper()
+	c.produceTo(topic, 0, size)
+}
+
+func (c *cluster) produceTo(topic string, partition, size int) {
+	c.t.Helper()
 	var in bytes.Buffer
 	e := json.NewEncoder(&in)
 	for n := 0; in.Len() < size; n++ {
 		e.Encode(strings.Repeat(fmt.Sprint(n), 150))
 	}
-	command(c.t, &in, os.Getenv("KEEPLOG_BINARY"), "produce", topic, "-p", "0", "-z", "none", "--brokers", c.addresses())
+	command(c.t, &in, os.Getenv("KEEPLOG_BINARY"), "produce", topic, "-p", fmt.Sprint(partition), "-z", "none", "--brokers", c.addresses())
 }
