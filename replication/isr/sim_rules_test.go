@@ -22,9 +22,13 @@ func (w *simWorld) latest(r *simReplica) {
 	t.latest = max(t.latest, r.hw)
 }
 
-// onEnough checks that what a leader committed just now is on min.insync.replicas disks.
+// onEnough checks that what a leader committed just now is on min.insync.replicas disks. What an unclean election has left was
+// committed before, by other rules.
 func (w *simWorld) onEnough(lead *simReplica) {
 	last, have := len(w.truth[lead.p].committed)-1, 0
+	if w.truth[lead.p].unclean > 0 && last < int(lead.lead.epochStart) {
+		return
+	}
 	for _, n := range w.nodes {
 		r := n.replicas[lead.p]
 		if r.topic == lead.topic && (r.robbed || r.synced > last && (last < r.start || r.log[last] == lead.log[last])) {
