@@ -66,12 +66,12 @@ func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 	return append(records, registered), nil
 }
 
-// newCluster are the records that a cluster begins with, before its first broker: eligible leader replicas are on.
+// newCluster are the records that a cluster begins with, before its first broker: eligible leader replicas and the consumer protocol are on.
 func (p *planner) newCluster() []metadata.Record {
 	if len(p.img.Brokers()) > 0 || p.img.TopicCount() > 0 || p.img.Feature(elrFeature) > 0 {
 		return nil
 	}
-	return []metadata.Record{metadata.FeatureLevel{Name: elrFeature, Level: 1}}
+	return []metadata.Record{metadata.FeatureLevel{Name: elrFeature, Level: 1}, metadata.FeatureLevel{Name: GroupFeature, Level: 1}}
 }
 
 // durable says that on this broker the topic's records are fsynced before they are acknowledged, so that the broker keeps

@@ -274,6 +274,13 @@ func (p *planner) checkELR(res metadata.Resource, key string, remove bool) error
 
 // checkSet looks at all settings of a resource together.
 func (p *planner) checkSet(res metadata.Resource, own map[string]string) error {
+	if res.Kind == metadata.ResourceGroup {
+		known := maps.Clone(own)
+		maps.DeleteFunc(known, func(k, _ string) bool { return config.Lookup(config.ScopeGroup, k) == nil })
+		if err := p.layers().ValidateGroupSet(known); err != nil {
+			return badConfig(ErrInvalidConfig, "group", "", err)
+		}
+	}
 	if res.Kind != metadata.ResourceTopic {
 		return nil
 	}

@@ -96,8 +96,13 @@ type Feature struct {
 	Min, Max int16
 }
 
+// GroupFeature is the feature of the consumer protocol (KIP-848): from level 1 on it is served.
+const GroupFeature = "group.version"
+
 // SupportedFeatures are the features that this version knows, by name.
-func SupportedFeatures() []Feature { return []Feature{{Name: elrFeature, Min: 0, Max: 1}} }
+func SupportedFeatures() []Feature {
+	return []Feature{{Name: elrFeature, Min: 0, Max: 1}, {Name: GroupFeature, Min: 0, Max: 1}}
+}
 
 // FeatureChange is how a feature may change.
 type FeatureChange int8

@@ -22,12 +22,12 @@ var elsewhere = map[string]string{
 	"keeplog.broker.drained":           "the controller reads it in the image",
 }
 
-// Every setting that claims to be alterable while the server runs is asked for where it is used, each time: it gives topics their default, or
+// Every setting that claims to be alterable while the server runs is asked for where it is used, each time: it gives topics or groups their default, or
 // the code reads it from the live settings, and nobody reads it from the settings of the start.
 func TestLiveKeysAreReadLive(t *testing.T) {
 	topics := map[string]bool{}
-	for _, k := range config.Keys(config.ScopeTopic) {
-		topics[k.Synonym] = true
+	for _, k := range slices.Concat(config.Keys(config.ScopeTopic), config.Keys(config.ScopeGroup)) {
+		topics[k.Synonym] = true // see Layers.Effective and Layers.Group
 	}
 	lines := sourceLines(t)
 	for _, k := range config.Keys(config.ScopeBroker) {

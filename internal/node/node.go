@@ -24,10 +24,12 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keeplog/keeplog/config"
 	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/group"
 	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/record"
@@ -72,12 +74,15 @@ type Node struct {
 	quorum   *quorum.Quorum
 	control  *controller.Controller
 	replicas *isr.Replicas
+	groups   *group.Coordinator
 	applier  *applier
 	settings *settings
 	api      *api.API
 	server   *server.Server
 	// cluster is nil on a node alone.
 	cluster *cluster
+	// lease is the report that the controller acknowledged last.
+	lease atomic.Pointer[acknowledged]
 
 	jobs sync.WaitGroup
 	stop chan struct{}
@@ -131,6 +136,7 @@ func (n *Node) Close(ctx context.Context) (err error) {
 			n.cluster.leave(ctx)
 			n.cluster.handOver(ctx)
 		}
+		n.closeGroups()
 		err = n.server.Shutdown(ctx)
 		err = errors.Join(err, n.close(true))
 	})
@@ -141,6 +147,7 @@ func (n *Node) close(clean bool) error {
 	var errs []error
 	close(n.stop)
 	n.jobs.Wait()
+	n.closeGroups()
 	if n.api != nil {
 		n.api.Close()
 	}
@@ -267,6 +274,7 @@ func (n *Node) prepare(context.Context) error {
 	n.replicas = isr.New(o)
 	n.applier = newApplier(n.cfg.NodeID(), n.quorum, n.replicas, n.settings)
 	n.control = n.newController()
+	n.openGroups()
 	if err := n.newServer(); err != nil {
 		return err
 	}
@@ -289,6 +297,8 @@ func (n *Node) recover(context.Context) error {
 
 // settle compares the directories with the image, now that it is known to be current, and takes part.
 func (n *Node) settle(ctx context.Context) error {
+	groups := n.groups
+	n.quorum.Subscribe(func(d metadata.Delta, img *metadata.Image) { groups.Changed(&d, img) })
 	img := n.quorum.Image()
 	for _, d := range n.dirs {
 		d.quarantineUnknown(img, n.log)

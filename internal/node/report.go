@@ -71,7 +71,7 @@ func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controlle
 			h.Offline = append(h.Offline, d.id)
 		}
 	}
-	sent := time.Now()
+	at, sent := n.o.Now(), time.Now()
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	err = c.ask(ctx, func(ctx context.Context) (err error) {
@@ -84,6 +84,7 @@ func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controlle
 	})
 	if err == nil && !a.Fenced && !h.WantFence && !h.WantShutdown {
 		n.replicas.SetLease(sent.Add(leaseTime))
+		n.lease.Store(&acknowledged{at, sent})
 	}
 	return a, err
 }

@@ -15,6 +15,7 @@ type settings struct {
 	static *config.Broker
 	self   string
 	live   atomic.Pointer[config.Broker]
+	groups atomic.Pointer[groupSettings]
 	dirs   []*log.Dir // which are told of what is theirs
 }
 
@@ -44,8 +45,10 @@ func (s *settings) topic(img *metadata.Image, t *metadata.Topic) config.Topic {
 
 // update takes the dynamic settings of an image over.
 func (s *settings) update(img *metadata.Image) {
-	live := s.layers(img, nil).Dynamic()
+	l := s.layers(img, nil)
+	live := l.Dynamic()
 	s.live.Store(live)
+	s.groups.Store(newGroupSettings(img, l, live))
 	for _, d := range s.dirs {
 		d.SetProducerExpiration(live.Duration("producer.id.expiration.ms"))
 		d.SetRecoveryThreads(live.Int("num.recovery.threads.per.data.dir"))

@@ -138,7 +138,7 @@ func (n *Node) advertised() []metadata.Endpoint {
 // newServer makes what answers requests. It does not listen yet.
 func (n *Node) newServer() (err error) {
 	o := api.Options{
-		NodeID: n.cfg.NodeID(), Images: n.quorum, Replicas: api.FromISR(n.replicas), Controller: router{n.control, n.cluster}, Dirs: n,
+		NodeID: n.cfg.NodeID(), Images: n.quorum, Replicas: api.FromISR(n.replicas), Controller: router{n.control, n.cluster}, Groups: n.groups, Dirs: n,
 		Settings: n.settings, Loggers: n.loggers, Now: n.o.Now, Logger: n.loggers.room("api"),
 	}
 	if n.cluster != nil {

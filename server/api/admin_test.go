@@ -37,7 +37,7 @@ func TestApiVersions(t *testing.T) {
 		first := resp.ApiKeys[0]
 		equal(t, "produce", fmt.Sprint(first.ApiKey, first.MinVersion, first.MaxVersion), "0 0 13")
 		for i := 1; i < len(resp.ApiKeys); i++ {
-			if k := resp.ApiKeys[i]; k.ApiKey <= resp.ApiKeys[i-1].ApiKey || k.ApiKey > 11 && k.ApiKey < 18 || k.ApiKey >= 4 && k.ApiKey < 8 {
+			if k := resp.ApiKeys[i]; k.ApiKey <= resp.ApiKeys[i-1].ApiKey || k.ApiKey >= 4 && k.ApiKey < 8 {
 				t.Errorf("key %d", k.ApiKey)
 			}
 		}
@@ -269,61 +269,6 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 			}
 		}
 		equal(t, "answers", got, "0 0 2; 0 -1 -1; 75 -1 -1; 3 -1 -1; 3 -1 -1; 3 -1 -1; 3 -1 -1; 3 -1 -1; ")
-	})
-}
-
-// Of groups this broker is the coordinator; what else is asked gets a code that clients do not try again, and a reason.
-func TestFindCoordinator(t *testing.T) {
-	each(t, 10, func(t *testing.T, w *world, v int16) {
-		self, _ := w.api.node(&Call{Conn: &Conn{Listener: "PLAINTEXT"}}, w.Image(), 1)
-		for _, c := range []struct {
-			kind int8
-			want string
-			from int16
-		}{
-			{0, fmt.Sprintf("0 1 %q %d none", self.host, self.port), 0},
-			{1, `53 -1 "" -1 transactions are not served by this version`, 1},
-			{2, `35 -1 "" -1 share groups are not served by this version`, 6},
-			{3, `42 -1 "" -1 no such kind of coordinator`, 1},
-			{-1, `42 -1 "" -1 no such kind of coordinator`, 1},
-		} {
-			if v < min(c.from, 1) {
-				continue
-			}
-			want := c.want
-			if v < c.from {
-				want = `42 -1 "" -1 no such kind of coordinator`
-			}
-			r := &kmsg.FindCoordinatorRequest{CoordinatorKey: "a", CoordinatorKeys: []string{"a", "", "a"}, CoordinatorType: c.kind}
-			resp := ask[*kmsg.FindCoordinatorResponse](w, r, v)
-			told := func(code int16, node int32, host string, port int32, why *string) string {
-				if why == nil {
-					why = text("none")
-				}
-				return fmt.Sprintf("%d %d %q %d %s", code, node, host, port, *why)
-			}
-			if v < 4 {
-				equal(t, "answer", told(resp.ErrorCode, resp.NodeID, resp.Host, resp.Port, resp.ErrorMessage), want)
-				continue
-			}
-			equal(t, "keys", len(resp.Coordinators), 3)
-			for i, x := range resp.Coordinators {
-				equal(t, "answer", told(x.ErrorCode, x.NodeID, x.Host, x.Port, x.ErrorMessage), want)
-				equal(t, "of", x.Key, r.CoordinatorKeys[i])
-			}
-			r.CoordinatorKeys = nil
-			equal(t, "none asked", len(ask[*kmsg.FindCoordinatorResponse](w, r, v).Coordinators), 0)
-		}
-	})
-}
-
-func TestJoinGroup(t *testing.T) {
-	each(t, 11, func(t *testing.T, w *world, v int16) {
-		r := kmsg.NewPtrJoinGroupRequest()
-		r.Group, r.MemberID, r.ProtocolType = "g", "m", "consumer"
-		resp := ask[*kmsg.JoinGroupResponse](w, r, v)
-		equal(t, "answer", words(resp.ErrorCode, resp.Generation, resp.MemberID, resp.LeaderID, len(resp.Members)), "35 -1 m  0")
-		equal(t, "protocol", resp.Protocol == nil, v >= 7)
 	})
 }
 

@@ -16,6 +16,7 @@ type Options struct {
 	Images     Images
 	Replicas   Replicas
 	Controller Controller
+	Groups     Groups
 	Dirs       Dirs
 	Settings   Settings
 	Loggers    Loggers

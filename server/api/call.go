@@ -101,11 +101,16 @@ func (c *Call) ClientGone() {
 
 // complete gives the answer, and the room that the call held.
 func (c *Call) complete(a Answer) {
+	c.lighten()
+	c.To.Complete(a)
+}
+
+// lighten gives back the room that the call holds: at the end, or when it is about to wait for other clients, who may need it.
+func (c *Call) lighten() {
 	if n := c.weight; n > 0 {
 		c.weight = 0
 		c.api.room.Release(n)
 	}
-	c.To.Complete(a)
 }
 
 // reply answers with a message.

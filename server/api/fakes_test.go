@@ -34,11 +34,12 @@ type world struct {
 	live  *config.Broker
 	now   time.Time
 
+	groups    fakeGroups
 	receiver  int32    // of the last change of settings
 	internal  bool     // requests come in on the listener of brokers
+	refuse    error    // what the controller answers to everything
 	placed    []string // replicas that were asked to be in a data directory
 	unplaced  error    // what they answer to that
-	refuse    error    // what the controller answers to everything
 	requests  []any    // what the controller was asked of the cluster's own affairs
 	allocated int64
 }
@@ -53,7 +54,7 @@ func newWorld(t testing.TB) *world {
 	b, _ := w.image.Broker(1)
 	w.apply(metadata.BrokerFenced{ID: 1, Epoch: b.Epoch})
 	w.api = New(Options{
-		NodeID: 1, Images: w, Replicas: w, Controller: w, Dirs: w, Settings: w, Loggers: w, Now: func() time.Time { return w.now },
+		NodeID: 1, Images: w, Replicas: w, Controller: w, Groups: &w.groups, Dirs: w, Settings: w, Loggers: w, Now: func() time.Time { return w.now },
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(w.api.Close)

@@ -49,7 +49,7 @@ func errorText(err error) string {
 
 // rooms are the packages that errors come from; each begins its own with its name.
 var rooms = []string{
-	"api", "config", "controller", "index", "isr", "log", "metadata", "node", "peer", "protocol", "quorum", "raft", "record", "segment", "server", "vfs",
+	"api", "config", "controller", "group", "index", "isr", "log", "metadata", "node", "peer", "protocol", "quorum", "raft", "record", "segment", "server", "vfs",
 }
 
 // withoutRooms takes the names of packages out of an error's text.
