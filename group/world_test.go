@@ -49,7 +49,7 @@ type node struct {
 	applied atomic.Uint64
 	moved   chan struct{}
 	lag     atomic.Int64
-	lease   func() (time.Time, bool)
+	lease   atomic.Pointer[func() (time.Time, bool)]
 	stopped bool
 }
 
@@ -82,11 +82,11 @@ func newWorld(t testing.TB, n int) *world {
 
 func (w *world) start(id metadata.BrokerID) *node {
 	n := &node{w: w, id: id, img: metadata.New(), tables: metadata.NewTables(), moved: make(chan struct{})}
-	n.lease = func() (time.Time, bool) { return time.Now(), true }
+	n.setLease(func() (time.Time, bool) { return time.Now(), true })
 	n.Coordinator = New(Options{
 		Node: id, Log: n, Tables: n.tables, Clock: bubble{}, Limits: Limits{},
 		Settings: func(string) *Settings { return &w.settings },
-		Leased:   func() (time.Time, bool) { n.mu.Lock(); defer n.mu.Unlock(); return n.lease() },
+		Leased:   func() (time.Time, bool) { return (*n.lease.Load())() },
 		NewID:    w.newID, ExpiryInterval: func() time.Duration { return 10 * time.Minute },
 		CommitTimeout: func() time.Duration { return 5 * time.Second }, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -190,6 +190,8 @@ func (w *world) topic(name string, partitions int) {
 	w.must(record)
 	synctest.Wait()
 }
+
+func (n *node) setLease(f func() (time.Time, bool)) { n.lease.Store(&f) }
 
 // setLag is how far behind the log the broker is.
 func (n *node) setLag(d time.Duration) { n.lag.Store(int64(d)) }
