@@ -172,8 +172,11 @@ func (d *draft) command(c *Command) (Outcome, error) {
 		return Outcome{Index: d.img.index, Results: refuseAll(c.Groups, RefusedSession)}, nil
 	}
 	results := make([][]Result, len(c.Groups))
+	all := make([]Result, c.records())
 	for i := range c.Groups {
-		results[i] = d.group(&c.Groups[i])
+		n := len(c.Groups[i].Records)
+		results[i], all = all[:n:n], all[n:]
+		d.group(&c.Groups[i], results[i])
 	}
 	if s.Epoch != NoEpoch {
 		state := &laneState{epoch: s.Epoch, sequence: s.Sequence, index: d.img.index, results: appendResults(nil, results)}
@@ -190,15 +193,22 @@ func refuseAll(groups []Group, why Refusal) [][]Result {
 	return results
 }
 
-func (d *draft) group(g *Group) []Result {
-	if g.Term != 0 && g.Term != d.img.term {
-		return slices.Repeat([]Result{{Refusal: RefusedTerm}}, len(g.Records))
+// records counts those of all groups.
+func (c *Command) records() (n int) {
+	for i := range c.Groups {
+		n += len(c.Groups[i].Records)
 	}
-	results := make([]Result, len(g.Records))
+	return n
+}
+
+func (d *draft) group(g *Group, results []Result) {
 	for i, rec := range g.Records {
-		results[i] = d.record(rec)
+		if g.Term != 0 && g.Term != d.img.term {
+			results[i] = Result{Refusal: RefusedTerm}
+		} else {
+			results[i] = d.record(rec)
+		}
 	}
-	return results
 }
 
 func (d *draft) record(rec Record) Result {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 )
 
 // Lane is one of the queues of a proposer. Each has one command in flight.
@@ -90,12 +91,12 @@ func AppendEncoded(w []byte, s Session, groups [][]byte) []byte {
 func AppendGroup(w []byte, g *Group) []byte {
 	w = appendUint(w, g.Term)
 	w = appendUint(w, uint64(len(g.Records)))
-	var body []byte
 	for _, rec := range g.Records {
-		body = rec.appendBody(body[:0])
-		w = appendUint(w, uint64(rec.Kind()))
-		w = appendUint(w, uint64(len(body)))
-		w = append(w, body...)
+		at := len(w)
+		w = rec.appendBody(w)
+		var head [2 * binary.MaxVarintLen64]byte
+		h := appendUint(appendUint(head[:0], uint64(rec.Kind())), uint64(len(w)-at))
+		w = slices.Insert(w, at, h...)
 	}
 	return w
 }

@@ -12,7 +12,9 @@ import (
 func (c *trio) owned(within time.Duration) {
 	c.t.Helper()
 	var seen map[metadata.BrokerID]int
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	for end := time.Now().Add(within); time.Now().Before(end); <-t.C {
 		running := 0
 		for _, n := range c.nodes {
 			if n == nil {

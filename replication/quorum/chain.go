@@ -10,7 +10,7 @@ import (
 )
 
 // keptLinks is how many hashes of the chain are remembered: more than the commands between a checkpoint and the image it is of.
-const keptLinks = 1024
+const keptLinks = 16384
 
 // chain remembers the hashes of the newest images, to compare them with those of others.
 type chain struct {

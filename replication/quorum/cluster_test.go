@@ -307,7 +307,7 @@ func TestChangeOfLeader(t *testing.T) {
 }
 
 // loopback makes three nodes that talk over real sockets; the fourth listener is nobody's.
-func loopback(t *testing.T, change func(o *Options)) (*cluster, net.Listener) {
+func loopback(t testing.TB, change func(o *Options)) (*cluster, net.Listener) {
 	c := &cluster{t: t, net: newMemnet(), nodes: map[int]*clusterNode{}}
 	var ls [4]net.Listener
 	for i := range ls {
