@@ -197,7 +197,7 @@ func (c *consumer) syncGroup(r *SyncGroupRequest, env Env) *SyncGroupResponse {
 	switch {
 	case r.ProtocolType != nil && *r.ProtocolType != consumerProtocol, r.Protocol != nil && *r.Protocol != first.Name:
 		return &SyncGroupResponse{Err: ErrInconsistentProtocol}
-	case c.epoch > m.epoch && m.state != unrevoked:
+	case c.assignmentEpoch > m.epoch && m.state != unrevoked:
 		c.awaitJoin(m, env)
 		return &SyncGroupResponse{Err: ErrRebalanceInProgress}
 	}
@@ -223,7 +223,10 @@ func (c *consumer) heartbeat(r *HeartbeatRequest, env Env) error {
 		return err
 	}
 	c.extend(m, env)
-	if m.epoch < c.epoch || m.state == unrevoked || m.state == unreleased && !c.waitsForOthers(m) {
+	// Nobody else may come to compute the target.
+	c.refresh(false, false, env)
+	c.assign(env)
+	if m.epoch < c.assignmentEpoch || m.state == unrevoked || m.state == unreleased && !c.waitsForOthers(m) {
 		c.awaitJoin(m, env)
 		return ErrRebalanceInProgress
 	}
@@ -239,7 +242,7 @@ func (c *consumer) awaitJoin(m *consumerMember, env Env) {
 	})
 }
 
-// leaveGroup takes classic members out.
+// leaveGroup takes members out, of whichever protocol: an administrator may remove any.
 func (c *consumer) leaveGroup(r *LeaveGroupRequest, env Env) Effects {
 	response := &LeaveGroupResponse{}
 	if r.Group == "" {
@@ -258,10 +261,7 @@ func (c *consumer) leaveGroup(r *LeaveGroupRequest, env Env) Effects {
 			answer.Err = ErrUnknownMember
 		case l.InstanceID != nil && l.MemberID != "" && m.id != l.MemberID:
 			answer.Err = ErrFencedInstance
-		case m.classic == nil || slices.Contains(out, m):
-			answer.Err = ErrUnknownMember
-		default:
-			answer.MemberID = m.id
+		case !slices.Contains(out, m):
 			out = append(out, m)
 		}
 		response.Members = append(response.Members, answer)

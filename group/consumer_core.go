@@ -36,6 +36,9 @@ type consumer struct {
 	hashIndex uint64
 	hashed    bool
 	lookup    *lookup
+	// rest is the part of a target that did not fit into one record; restOf is the group epoch that it is for.
+	rest   []memberTarget
+	restOf int32
 	// promised are ids that were given to classic members that are to join again with them, and until when.
 	promised map[string]time.Time
 	// changed are the keys whose entries the step under way writes.
@@ -53,6 +56,12 @@ func (t memberTimers) first() (first time.Time) {
 		}
 	}
 	return first
+}
+
+// memberTarget is what one member is to have.
+type memberTarget struct {
+	member string
+	target Partitions
 }
 
 func newConsumer(group string) *consumer {
@@ -94,7 +103,8 @@ func (c *consumer) Step(ev Event, env Env) Effects {
 	case *SyncGroupRequest:
 		return Effects{Replies: []Reply{{env.Ticket, c.syncGroup(r, env)}}}
 	case *HeartbeatRequest:
-		return Effects{Replies: []Reply{{env.Ticket, &HeartbeatResponse{Err: c.heartbeat(r, env)}}}}
+		err := c.heartbeat(r, env)
+		return Effects{Entries: c.flush(), Replies: []Reply{{env.Ticket, &HeartbeatResponse{Err: err}}}}
 	case *LeaveGroupRequest:
 		return c.leaveGroup(r, env)
 	case Wake:
@@ -130,15 +140,20 @@ func (c *consumer) woken(env Env) Effects {
 	if len(out) > 0 {
 		effects = c.fence(out, env)
 	}
-	if effects.Become == nil && c.lookup != nil {
-		c.resolve(env)
+	if effects.Become == nil && len(out) == 0 {
+		if c.lookup != nil {
+			c.resolve(env)
+		}
+		if len(c.rest) > 0 {
+			c.assign(env)
+		}
 		effects.Entries = c.flush()
 	}
 	c.wake = time.Time{}
 	for _, t := range c.timers {
 		c.soonest(t.first())
 	}
-	if c.lookup != nil {
+	if c.lookup != nil || len(c.rest) > 0 {
 		c.soonest(env.Now)
 	}
 	return effects
@@ -264,14 +279,15 @@ func (c *consumer) refresh(stale, raise bool, env Env) {
 }
 
 // hashTopics stands for what an assignment depends on: which of the topics exist, how many partitions they have, in which
-// racks. It is FNV-1a over all of it.
+// racks. It is FNV-1a over all of it, and 0 where there is nothing.
 func hashTopics(names []string, topics Topics) uint64 {
-	h := newHash()
+	h, some := newHash(), false
 	for _, name := range names {
 		id, partitions, ok := topics.Topic(name)
 		if !ok {
 			continue
 		}
+		some = true
 		h.text(name)
 		h.text(string(id[:]))
 		h.number(uint64(partitions))
@@ -283,6 +299,9 @@ func hashTopics(names []string, topics Topics) uint64 {
 			}
 			h.number(uint64(p))
 		}
+	}
+	if !some {
+		return 0
 	}
 	return uint64(h)
 }
@@ -307,23 +326,49 @@ func (h *hash) text(s string) {
 	}
 }
 
-// assign computes the target anew when the group's epoch is ahead of it, at most once in the assignment interval.
+// assign computes the target anew when the group's epoch is ahead of it, at most once in the assignment interval. A target that
+// does not fit into one record is written in parts, and counts once the last one is.
 func (c *consumer) assign(env Env) {
-	nowMs, interval := env.Now.UnixMilli(), env.Settings.Consumer.AssignmentInterval.Milliseconds()
-	if c.epoch == c.assignmentEpoch || c.assignedMs != 0 && nowMs >= c.assignedMs && nowMs < c.assignedMs+interval {
+	if c.epoch == c.assignmentEpoch {
 		return
 	}
-	a := findAssignor(c.assignorName())
-	if a == nil {
-		a = defaultAssignor(env.Settings)
+	nowMs, interval := env.Now.UnixMilli(), env.Settings.Consumer.AssignmentInterval.Milliseconds()
+	if c.restOf != c.epoch {
+		c.rest = nil
 	}
-	spec := c.assignSpec(env.Topics)
-	for i, p := range a.assign(spec) {
-		c.setTarget(spec.members[i].id, p)
+	if len(c.rest) == 0 {
+		if c.assignedMs != 0 && nowMs >= c.assignedMs && nowMs < c.assignedMs+interval {
+			return
+		}
+		a := findAssignor(c.assignorName())
+		if a == nil {
+			a = defaultAssignor(env.Settings)
+		}
+		spec := c.assignSpec(env.Topics)
+		c.restOf = c.epoch
+		for i, p := range a.assign(spec) {
+			c.rest = append(c.rest, memberTarget{spec.members[i].id, p})
+		}
+	}
+	for room, first := maxTargetPart, true; len(c.rest) > 0; c.rest = c.rest[1:] {
+		next := c.rest[0]
+		if c.target[next.member].Equal(next.target) && c.target[next.member] != nil {
+			continue
+		}
+		room -= len(next.member) + 24*len(next.target) + 5*next.target.Count()
+		if room < 0 && !first {
+			c.soonest(env.Now)
+			return
+		}
+		first = false
+		c.setTarget(next.member, next.target)
 	}
 	c.assignmentEpoch, c.assignedMs = c.epoch, nowMs
 	c.changed[headKey] = true
 }
+
+// maxTargetPart bounds the target that one step writes; beside it go the entries of the member whose step it is.
+const maxTargetPart = 400 << 10
 
 // defaultAssignor is the first one that the settings name.
 func defaultAssignor(s *Settings) assignor {

@@ -20,6 +20,9 @@ func refuse(err error, format string, args ...any) *refusal {
 	return &refusal{err, fmt.Sprintf(format, args...)}
 }
 
+// maxSubscription bounds what a member's heartbeat may have stored.
+const maxSubscription = 256 << 10
+
 // checkConsumerHeartbeat judges what a heartbeat says by itself, whatever the group.
 func checkConsumerHeartbeat(r *ConsumerHeartbeatRequest, s *Settings) *refusal {
 	switch {
@@ -52,6 +55,13 @@ func checkConsumerHeartbeat(r *ConsumerHeartbeatRequest, s *Settings) *refusal {
 		if r.MemberEpoch < leftForNow {
 			return refuse(ErrInvalidRequest, "MemberEpoch is invalid.")
 		}
+	}
+	size := len(text(r.InstanceID)) + len(text(r.RackID)) + len(r.ClientID) + len(r.MemberID)
+	for _, name := range r.SubscribedTopics {
+		size += len(name) + 2
+	}
+	if size > maxSubscription {
+		return refuse(ErrTooLarge, "The subscription is larger than %d bytes.", maxSubscription)
 	}
 	if a := r.ServerAssignor; a != nil && (findAssignor(*a) == nil || !slices.Contains(s.Consumer.Assignors, *a)) {
 		return refuse(ErrUnsupportedAssignor, "ServerAssignor %s is not supported. Supported assignors: %s.", *a, strings.Join(s.Consumer.Assignors, ", "))
@@ -156,7 +166,10 @@ func (c *consumer) serve(r *ConsumerHeartbeatRequest, env Env) *ConsumerHeartbea
 	// A pattern that was not looked up yet changes nothing until then.
 	_, resolved := c.regexes[member.regex]
 	regex := member.regex != before.regex && (member.regex == "" || resolved)
-	raise := names || regex || c.assignorName() != assignor || c.epoch == 0
+	raise := names || regex || c.assignorName() != assignor
+	if c.epoch == 0 {
+		c.bump()
+	}
 	c.dropRegexes()
 	c.refresh(names || regex, raise, env)
 	c.lookUp(r.MayDescribe, env)
@@ -196,6 +209,7 @@ func (c *consumer) staticOf(instance *string) *consumerMember {
 func (c *consumer) rename(old *consumerMember, id string) *consumerMember {
 	target, has := c.target[old.id]
 	c.remove(old.id)
+	c.rest = nil
 	m := *old
 	m.id, m.epoch, m.previous = id, 0, 0
 	c.put(&m)

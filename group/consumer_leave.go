@@ -44,6 +44,10 @@ func (c *consumer) fence(out []*consumerMember, env Env) Effects {
 		return Effects{Entries: c.flush()}
 	}
 	c.refresh(true, true, env)
+	if c.Vacant() {
+		// There is nothing to assign, and the next member need not wait for the assignment interval.
+		c.assignmentEpoch, c.assignedMs = c.epoch, 0
+	}
 	return Effects{Entries: c.flush()}
 }
 

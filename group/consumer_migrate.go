@@ -21,8 +21,10 @@ func joinConsumer(old *classic, r *ConsumerHeartbeatRequest, env Env) Effects {
 	}
 	c := newConsumer(old.id)
 	switch {
-	case r.MemberEpoch != joining && old.Disposable():
+	case r.MemberEpoch != joining && !env.Known && r.MemberEpoch < 0:
 		return refusedHeartbeat(env, refuse(ErrGroupNotFound, "Group %s not found.", old.id))
+	case r.MemberEpoch != joining && !env.Known:
+		return refusedHeartbeat(env, refuse(ErrGroupNotFound, "Consumer group %s not found.", old.id))
 	case r.MemberEpoch != joining:
 		return refusedHeartbeat(env, refuse(ErrGroupNotFound, "Group %s is not a consumer group.", old.id))
 	case old.state == classicEmpty:
@@ -36,6 +38,13 @@ func joinConsumer(old *classic, r *ConsumerHeartbeatRequest, env Env) Effects {
 		return Effects{Replies: effects.Replies}
 	}
 	effects.Entries = Replacing(old.Stored(), c.stored())
+	size := 0
+	for _, e := range effects.Entries {
+		size += len(e.Key) + len(e.Value) + 8
+	}
+	if size > maxStored {
+		return refusedHeartbeat(env, refuse(ErrTooLarge, "The group is too large to become a consumer group."))
+	}
 	effects.Replies = append(old.Fail(ErrRebalanceInProgress), effects.Replies...)
 	effects.Become = c
 	return effects

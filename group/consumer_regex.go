@@ -1,6 +1,7 @@
 package group
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -34,6 +35,10 @@ func compilePattern(pattern string) (*regexp.Regexp, int, error) {
 		parsed, err = syntax.Parse(whole, syntax.Perl)
 	}
 	if err != nil {
+		var bad *syntax.Error
+		if errors.As(err, &bad) {
+			return nil, 0, fmt.Errorf("%w: %s", ErrInvalidRegex, bad.Code)
+		}
 		return nil, 0, fmt.Errorf("%w: %w", ErrInvalidRegex, err)
 	}
 	program, err := syntax.Compile(parsed.Simplify())

@@ -85,10 +85,16 @@ func (c *consumer) DescribeConsumer(env Env) *ConsumerGroupDescription {
 	}
 	for _, id := range c.memberIDs() {
 		m := c.members[id]
+		held := make(grants)
+		for _, some := range []grants{m.assigned, m.revoking} {
+			for topic, list := range some {
+				held.add(topic, list...)
+			}
+		}
 		d.Members = append(d.Members, ConsumerMemberDescription{
 			MemberID: id, InstanceID: optional(m.instance), RackID: optional(m.rack), MemberEpoch: m.epoch,
-			ClientID: m.clientID, ClientHost: m.clientHost, SubscribedTopics: slices.Clone(m.topics), Regex: optional(m.regex),
-			Assignment: told(m.assigned), Target: toldPartitions(c.target[id]), Classic: m.classic != nil,
+			ClientID: m.clientID, ClientHost: m.clientHost, SubscribedTopics: slices.Clone(m.topics), Regex: &m.regex,
+			Assignment: told(held), Target: toldPartitions(c.target[id]), Classic: m.classic != nil,
 		})
 	}
 	return d

@@ -16,17 +16,19 @@ type fakeTopics struct {
 	index  uint64
 	next   int
 	ids    map[string]TopicID
+	names  map[TopicID]string
 	counts map[string]int
 	racks  []string
 }
 
 func newFakeTopics() *fakeTopics {
-	return &fakeTopics{ids: make(map[string]TopicID), counts: make(map[string]int)}
+	return &fakeTopics{ids: make(map[string]TopicID), names: make(map[TopicID]string), counts: make(map[string]int)}
 }
 
 func (f *fakeTopics) set(name string, partitions int) {
 	f.index++
 	if partitions == 0 {
+		delete(f.names, f.ids[name])
 		delete(f.ids, name)
 		delete(f.counts, name)
 		return
@@ -34,6 +36,7 @@ func (f *fakeTopics) set(name string, partitions int) {
 	if _, ok := f.ids[name]; !ok {
 		f.next++
 		f.ids[name] = TopicID{0: 0xAB, 1: byte(f.next >> 8), 15: byte(f.next)}
+		f.names[f.ids[name]] = name
 	}
 	f.counts[name] = partitions
 }
@@ -44,12 +47,8 @@ func (f *fakeTopics) Topic(name string) (TopicID, int, bool) {
 }
 
 func (f *fakeTopics) TopicName(id TopicID) (string, int, bool) {
-	for name, known := range f.ids {
-		if known == id {
-			return name, f.counts[name], true
-		}
-	}
-	return "", 0, false
+	name, ok := f.names[id]
+	return name, f.counts[name], ok
 }
 
 func (f *fakeTopics) Names() iter.Seq[string] {
@@ -83,8 +82,9 @@ type bench struct {
 	// waiting are the tickets without an answer.
 	waiting map[Ticket]asker
 	entries map[string][]byte
-	// written are the keys that the last step changed.
-	written []string
+	// written are the keys that the last step changed, lastSize their bytes.
+	written  []string
+	lastSize int
 }
 
 func newBench(t testing.TB) *bench {
@@ -120,7 +120,7 @@ func (b *bench) step(ev Event, ticket Ticket) {
 	if effects.Become != nil {
 		b.core = effects.Become
 	}
-	b.written = nil
+	b.written, b.lastSize = nil, 0
 	for _, e := range effects.Entries {
 		mark := "+"
 		if e.Value == nil {
@@ -130,6 +130,7 @@ func (b *bench) step(ev Event, ticket Ticket) {
 			b.entries[e.Key] = e.Value
 		}
 		b.written = append(b.written, mark+e.Key)
+		b.lastSize += len(e.Key) + len(e.Value)
 	}
 	slices.Sort(b.written)
 	b.compare()
