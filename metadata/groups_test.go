@@ -314,7 +314,7 @@ func TestCatalogue49_LiveTablesAreReplayedTables(t *testing.T) {
 		seed = s
 	}
 	t.Logf("seed %d", seed)
-	for i := range uint64(30) {
+	for i := range uint64(12) {
 		l := newLife(t, seed+i)
 		for range 10 {
 			l.steps(30)
@@ -565,7 +565,7 @@ func TestTablesBesideTheStateMachine(t *testing.T) {
 			}
 		})
 	}
-	for range 20 {
+	for range 10 {
 		img, f, entries := l.img, l.tables.Freeze(), len(l.log)
 		done := make(chan []byte)
 		go func() {

@@ -3,13 +3,14 @@
 // Nouns. A [Record] is one fact that the cluster agreed on. A [Command] is what one entry of the replicated log carries: the
 // session of its proposer and groups of records. An [Image] is the state that all records up to one log index make; it never
 // changes, a new one shares all that is the same. A [Delta] says what differs between two images. A [Lane] remembers the last
-// command of a proposer, so that a repeated one is answered again and not applied again.
+// command of a proposer, so that a repeated one is answered again and not applied again. [Tables] are the groups and their offsets; a [Shard]
+// of them has a broker that answers for it.
 //
 // Who owns what. Everything here is pure: no clock, no file, no goroutine; times and random ids come inside the records, so
 // every node computes the same image from the same log. An Image and all that it returns belong to everyone and must not be
-// written to.
+// written to. Tables change in place, by the state machine alone.
 //
-//	payload ──DecodeCommand──► Command ──Apply──► Image n+1, Delta, results
+//	payload ──DecodeCommand──► Command ──Apply──► Image n+1, Delta, results; Tables
 //	(CRC, version)               │                   │
 //	                       session, sequence         └──► chain = SHA-256(chain n ‖ index ‖ term ‖ payload)
 //
