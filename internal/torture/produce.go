@@ -24,6 +24,8 @@ const (
 	// outageLeast is the shortest time without an acknowledgement that counts as one without a leader.
 	outageLeast = 200 * time.Millisecond
 	maxFiller   = 16 << 10
+	// lifeLeast and lifeMost are how long a producer lives: it goes without waiting for its answers, as a client that crashes.
+	lifeLeast, lifeMost = 15 * time.Second, 45 * time.Second
 )
 
 // clientOptions are those of every client of the workload: quick to try again, and patient without end.
@@ -76,7 +78,7 @@ type producing struct {
 	rate   int // records a tick
 }
 
-// producers runs one producer after another under ever new numbers: the next begins when one was told that a record failed.
+// producers runs one producer after another under ever new numbers: the next begins when one has crashed, or was told that a record failed.
 func (r *run) producers(ctx context.Context, slot int) {
 	for ctx.Err() == nil {
 		number := int(r.numbers.Add(1)) - 1
@@ -107,7 +109,8 @@ func (p *producing) open(slot int) error {
 	return nil
 }
 
-// loop writes until ctx is done or a record failed. What it has handed over by then is waited for by run.flush.
+// loop writes until ctx is done, a record failed, or its life is over. What it has handed over is waited for by run.finish, unless it crashed:
+// then a record without an answer is there or not.
 func (p *producing) loop(ctx context.Context) {
 	tick := time.NewTicker(produceTick)
 	defer tick.Stop()
@@ -117,9 +120,14 @@ func (p *producing) loop(ctx context.Context) {
 	for i := range filler {
 		filler[i] = "abcdefghijklmnop"[p.rng.IntN(16)]
 	}
+	life := time.After(lifeLeast + time.Duration(p.rng.Int64N(int64(lifeMost-lifeLeast))))
 	for !p.failed.Load() {
 		select {
 		case <-ctx.Done():
+			return
+		case <-life:
+			p.run.unkeep(p.client)
+			p.client.Close()
 			return
 		case <-tick.C:
 		}

@@ -217,6 +217,13 @@ func (r *run) keep(c *kgo.Client) {
 	r.clients = append(r.clients, c)
 }
 
+// unkeep hands a client back to who closes it.
+func (r *run) unkeep(c *kgo.Client) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clients = slices.DeleteFunc(r.clients, func(have *kgo.Client) bool { return have == c })
+}
+
 func (r *run) closeClients() {
 	r.mu.Lock()
 	all := r.clients
