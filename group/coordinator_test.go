@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,7 +201,7 @@ func TestClose(t *testing.T) {
 		n := w.nodes[0]
 		var joined *JoinGroupResponse
 		joinOld(n, "g", func(r *JoinGroupResponse) { joined = r })
-		w.latency = time.Hour
+		w.latency.Store(int64(time.Hour))
 		var committed *CommitOffsetsResponse
 		n.CommitOffsets(oneCommit("h", 1), func(r *CommitOffsetsResponse) { committed = r })
 		n.Close()
@@ -216,7 +217,8 @@ func TestLimits(t *testing.T) {
 	inWorld(t, 1, func(t *testing.T, w *world) {
 		n := w.nodes[0]
 		n.o.Limits = Limits{Members: 1 << 20, Pending: 1 << 20}
-		w.latency = time.Second
+		w.latency.Store(int64(time.Second))
+		var mu sync.Mutex
 		answers := map[error]int{}
 		for i := range 40 {
 			r := oneCommit(fmt.Sprintf("g%d", i), 1)
@@ -225,7 +227,11 @@ func TestLimits(t *testing.T) {
 				r.Offsets = append(r.Offsets, CommitOffset{Topic: "orders", TopicID: topicNamed("orders"), Partition: int32(p), Metadata: strings.Repeat("x", 4096)})
 			}
 			for range 3 {
-				n.CommitOffsets(r, func(r *CommitOffsetsResponse) { answers[r.Err]++ })
+				n.CommitOffsets(r, func(r *CommitOffsetsResponse) {
+					mu.Lock()
+					defer mu.Unlock()
+					answers[r.Err]++
+				})
 			}
 		}
 		time.Sleep(5 * time.Second)

@@ -421,7 +421,7 @@ func runCrowd(t *testing.T, seed uint64) *crowd {
 		lives: map[string]string{}, fenced: map[string]bool{},
 	}
 	c.w.topic("work", crowdPartitions)
-	c.w.latency = 5 * time.Millisecond
+	c.w.latency.Store(int64(5 * time.Millisecond))
 	c.start = time.Now()
 	end := c.start.Add(crowdTime)
 	r := rand.New(rand.NewPCG(seed, 1))

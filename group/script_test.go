@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,7 @@ type script struct {
 	clients map[string]*client
 	// names are member ids with the client that got them first.
 	names   map[string]string
+	mu      sync.Mutex // guards answers, waiting, and what joins teach of clients
 	answers []func() string
 	waiting int
 	groups  []string
@@ -57,24 +59,29 @@ type client struct {
 }
 
 func (s *script) run(d *datadriven.TestData) string {
-	s.answers = nil
 	if steps[d.Cmd] == nil {
 		d.Fatalf(s.t, "no step %q", d.Cmd)
 	}
 	s.settle()
+	s.mu.Lock()
+	s.answers = nil
 	before := s.waiting
+	s.mu.Unlock()
 	text := steps[d.Cmd](s, d)
 	s.settle()
+	s.mu.Lock()
+	answers, waiting := s.answers, s.waiting
+	s.mu.Unlock()
 	// An answer may name a member that learns its id from another one.
 	var out []string
-	for _, show := range s.answers {
+	for _, show := range answers {
 		out = append(out, show())
 	}
 	slices.Sort(out)
 	if text != "" {
 		out = append(out, text)
 	}
-	if len(out) == 0 && s.waiting > before {
+	if len(out) == 0 && waiting > before {
 		return "waits"
 	}
 	if len(out) == 0 {
@@ -87,8 +94,16 @@ func (s *script) run(d *datadriven.TestData) string {
 func (s *script) settle() { synctest.Wait() }
 
 func (s *script) answer(name string, text func() string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.answers = append(s.answers, func() string { return name + ": " + text() })
 	s.waiting--
+}
+
+func (s *script) asks() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting++
 }
 
 func said(text string) func() string { return func() string { return text } }
@@ -210,7 +225,13 @@ func (s *script) show(id string) string {
 	return "?"
 }
 
-func (s *script) learn(c *client, id string) {
+func (s *script) learn(c *client, resp *JoinGroupResponse) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if resp.Err == nil {
+		c.generation = resp.Generation
+	}
+	id := resp.MemberID
 	if id == "" {
 		return
 	}
@@ -311,12 +332,9 @@ func (s *script) join(d *datadriven.TestData) string {
 			r.Protocols = append(r.Protocols, Protocol{p, a.metadata()})
 		}
 	}
-	s.waiting++
+	s.asks()
 	c.gone = s.at.JoinGroup(r, func(resp *JoinGroupResponse) {
-		s.learn(c, resp.MemberID)
-		if resp.Err == nil {
-			c.generation = resp.Generation
-		}
+		s.learn(c, resp)
 		s.answer(c.name, func() string { return s.showJoined(resp) })
 	})
 	return ""
@@ -365,7 +383,7 @@ func (s *script) sync(d *datadriven.TestData) string {
 		name, data, _ := strings.Cut(p, ":")
 		r.Assignments = append(r.Assignments, Assigned{s.client(strings.TrimPrefix(name, "$")).id, []byte(huge(data))})
 	}
-	s.waiting++
+	s.asks()
 	s.at.SyncGroup(r, func(resp *SyncGroupResponse) {
 		if resp.Err != nil {
 			s.answer(c.name, said(code(resp.Err)))
@@ -379,7 +397,7 @@ func (s *script) sync(d *datadriven.TestData) string {
 func (s *script) heartbeat(d *datadriven.TestData) string {
 	a := s.args(d, 2)
 	c := s.client(a.words[0])
-	s.waiting++
+	s.asks()
 	s.at.Heartbeat(&HeartbeatRequest{
 		Group: a.words[1], MemberID: s.id(c, a), InstanceID: a.optional("instance"), Generation: int32(a.number("generation", int(c.generation))),
 	}, func(resp *HeartbeatResponse) { s.answer(c.name, said(code(resp.Err))) })
@@ -404,7 +422,7 @@ func (s *script) leave(d *datadriven.TestData) string {
 		}
 		r.Members = append(r.Members, l)
 	}
-	s.waiting++
+	s.asks()
 	s.at.LeaveGroup(r, func(resp *LeaveGroupResponse) {
 		if resp.Err != nil {
 			s.answer("leave", said(code(resp.Err)))
@@ -461,7 +479,7 @@ func (s *script) commit(d *datadriven.TestData) string {
 		}
 		r.Offsets = append(r.Offsets, o)
 	}
-	s.waiting++
+	s.asks()
 	s.at.CommitOffsets(r, func(resp *CommitOffsetsResponse) {
 		if resp.Err != nil || resp.Partitions == nil {
 			s.answer(c.name, said(code(resp.Err)))
@@ -483,7 +501,7 @@ func (s *script) fetch(d *datadriven.TestData) string {
 		topic, p := partition(word)
 		r.Topics = append(r.Topics, FetchTopic{topic, s.topicID(topic), []int32{p}})
 	}
-	s.waiting++
+	s.asks()
 	s.at.FetchOffsets(r, func(resp *FetchOffsetsResponse) {
 		if resp.Err != nil {
 			s.answer("fetch", said(code(resp.Err)))
@@ -512,7 +530,7 @@ func (s *script) fetch(d *datadriven.TestData) string {
 
 func (s *script) describe(d *datadriven.TestData) string {
 	a := s.args(d, 1)
-	s.waiting++
+	s.asks()
 	s.at.DescribeGroup(a.words[0], func(g *GroupDescription) { s.answer("describe", func() string { return s.showGroup(g) }) })
 	return ""
 }
@@ -552,7 +570,7 @@ func (s *script) list(d *datadriven.TestData) string {
 }
 
 func (s *script) remove(d *datadriven.TestData) string {
-	s.waiting++
+	s.asks()
 	s.at.DeleteGroup(s.args(d, 1).words[0], func(err error) { s.answer("delete", said(code(err))) })
 	return ""
 }
@@ -564,7 +582,7 @@ func (s *script) removeOffsets(d *datadriven.TestData) string {
 		topic, p := partition(word)
 		r.Topics = append(r.Topics, FetchTopic{topic, s.topicID(topic), []int32{p}})
 	}
-	s.waiting++
+	s.asks()
 	s.at.DeleteOffsets(r, func(resp *DeleteOffsetsResponse) {
 		if resp.Err != nil {
 			s.answer("delete-offsets", said(code(resp.Err)))
@@ -624,11 +642,11 @@ func (s *script) stored(d *datadriven.TestData) string {
 // faults sets what happens to proposals: slow TIME, lost, unknown, fine.
 func (s *script) faults(d *datadriven.TestData) string {
 	a := s.args(d, 1)
-	s.w.latency = 0
+	s.w.latency.Store(int64(0))
 	s.w.setFault(nil)
 	switch a.words[0] {
 	case "slow":
-		s.w.latency = duration(a.words[1])
+		s.w.latency.Store(int64(duration(a.words[1])))
 	case "lost":
 		s.w.setFault(func([]metadata.Record) (error, error) { return errLost, nil })
 	case "unknown":

@@ -21,7 +21,7 @@ import (
 type world struct {
 	t testing.TB
 	// latency is the time that a proposal takes.
-	latency time.Duration
+	latency atomic.Int64
 
 	mu sync.Mutex
 	// the state of the leader, and the log that every broker follows.
@@ -222,8 +222,8 @@ func (n *node) catchUp(index uint64) {
 
 // ProposeOffsets implements [Proposer].
 func (n *node) ProposeOffsets(ctx context.Context, records []metadata.Record) (uint64, []metadata.Result, error) {
-	if n.w.latency > 0 {
-		time.Sleep(n.w.latency)
+	if d := time.Duration(n.w.latency.Load()); d > 0 {
+		time.Sleep(d)
 	}
 	if err := ctx.Err(); err != nil {
 		return 0, nil, err
