@@ -34,11 +34,14 @@ func newOracle(t testing.TB, addr string) *oracle {
 		if found != nil && len(found.Coordinators) > 0 && found.Coordinators[0].ErrorCode == 0 && o.describe("g").Err == oracleError("GROUP_ID_NOT_FOUND") {
 			return o
 		}
-		time.Sleep(200 * time.Millisecond)
+		pass(200 * time.Millisecond)
 	}
 	t.Fatal("Kafka has no coordinator for groups")
 	return nil
 }
+
+// pass lets time pass at Kafka, which has no virtual one.
+func pass(d time.Duration) { <-time.After(d) }
 
 // oracleError is an error that Kafka answered.
 type oracleError string
@@ -88,7 +91,7 @@ func (o *oracle) topic(name string, partitions int) TopicID {
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(partitions), 1
 	r.Topics, r.TimeoutMillis = append(r.Topics, topic), 10_000
 	answer := askKafka[*kmsg.CreateTopicsResponse](o, r, -1)
-	time.Sleep(1500 * time.Millisecond)
+	pass(1500 * time.Millisecond)
 	return answer.Topics[0].TopicID
 }
 
@@ -98,7 +101,7 @@ func (o *oracle) grow(name string, partitions int) {
 	topic.Topic, topic.Count = name, int32(partitions)
 	r.Topics, r.TimeoutMillis = append(r.Topics, topic), 10_000
 	askKafka[*kmsg.CreatePartitionsResponse](o, r, -1)
-	time.Sleep(1500 * time.Millisecond)
+	pass(1500 * time.Millisecond)
 }
 
 func (o *oracle) deleteTopic(name string) {
@@ -107,11 +110,11 @@ func (o *oracle) deleteTopic(name string) {
 	topic.Topic = &name
 	r.Topics, r.TimeoutMillis = append(r.Topics, topic), 10_000
 	askKafka[*kmsg.DeleteTopicsResponse](o, r, -1)
-	time.Sleep(1500 * time.Millisecond)
+	pass(1500 * time.Millisecond)
 }
 
 func (o *oracle) config(key, _ string) error { return fmt.Errorf("%s can not be set at Kafka", key) }
-func (o *oracle) wait(d time.Duration)       { time.Sleep(d) }
+func (o *oracle) wait(d time.Duration)       { pass(d) }
 func (o *oracle) failover()                  { o.t.Fatal("one Kafka has no other coordinator") }
 
 func (o *oracle) consumerHeartbeat(r *ConsumerHeartbeatRequest) *ConsumerHeartbeatResponse {
