@@ -16,15 +16,17 @@ func (a *API) offsetCommit(c *Call, req *kmsg.OffsetCommitRequest) {
 		Version: c.Version, Group: req.Group, MemberID: req.MemberID, InstanceID: req.InstanceID, Generation: req.Generation,
 		Retention: retention(req.RetentionTimeMillis),
 	}
-	resp := &kmsg.OffsetCommitResponse{Topics: make([]kmsg.OffsetCommitResponseTopic, len(req.Topics))}
+	resp := &kmsg.OffsetCommitResponse{Topics: make([]kmsg.OffsetCommitResponseTopic, 0, len(req.Topics))}
 	var at []*int16 // where the answer to each of r.Offsets goes
 	img := a.o.Images.Image()
 	for i := range req.Topics {
 		t := &req.Topics[i]
+		if len(t.Partitions) == 0 {
+			continue // of which the answer says nothing, as Kafka's
+		}
 		topic, missing := namedTopic(img, c.Version >= 10, t.Topic, t.TopicID)
-		out := &resp.Topics[i]
-		out.Topic, out.TopicID = t.Topic, t.TopicID
-		out.Partitions = make([]kmsg.OffsetCommitResponseTopicPartition, len(t.Partitions))
+		out := kmsg.OffsetCommitResponseTopic{Topic: t.Topic, TopicID: t.TopicID, Partitions: make([]kmsg.OffsetCommitResponseTopicPartition, len(t.Partitions))}
+		resp.Topics = append(resp.Topics, out)
 		for j := range t.Partitions {
 			p, o := &t.Partitions[j], &out.Partitions[j]
 			o.Partition = p.Partition

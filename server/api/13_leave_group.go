@@ -1,6 +1,8 @@
 package api
 
 import (
+	"errors"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/keeplog/keeplog/group"
@@ -17,6 +19,13 @@ func (a *API) leaveGroup(c *Call, req *kmsg.LeaveGroupRequest) {
 		}
 	}
 	a.o.Groups.LeaveGroup(r, func(res *group.LeaveGroupResponse) {
+		if errors.Is(res.Err, group.ErrUnknownMember) { // there is no such group, so each of them is unknown
+			all := &group.LeaveGroupResponse{}
+			for _, m := range r.Members {
+				all.Members = append(all.Members, group.Left{MemberID: m.MemberID, InstanceID: m.InstanceID, Err: res.Err})
+			}
+			res = all
+		}
 		resp := &kmsg.LeaveGroupResponse{ErrorCode: a.groupCode(c, res.Err)}
 		if res.Err == nil {
 			resp.Members = make([]kmsg.LeaveGroupResponseMember, len(res.Members))

@@ -20,13 +20,8 @@ func (a *API) describeGroups(c *Call, req *kmsg.DescribeGroupsRequest) {
 	inTurn(len(req.Groups), func(i int, next func()) {
 		out := &resp.Groups[i]
 		out.Group, out.AuthorizedOperations = req.Groups[i], noOperations
-		switch {
-		case req.Groups[i] == "":
-			out.ErrorCode = codeInvalidGroupID
-		case size > maxGroupBytes:
+		if size > maxGroupBytes {
 			out.ErrorCode, out.ErrorMessage = codeInvalidRequest, text(tooLong)
-		}
-		if out.ErrorCode != codeNone {
 			next()
 			return
 		}

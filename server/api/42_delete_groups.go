@@ -17,11 +17,7 @@ func (a *API) deleteGroups(c *Call, req *kmsg.DeleteGroupsRequest) {
 	resp := &kmsg.DeleteGroupsResponse{Groups: make([]kmsg.DeleteGroupsResponseGroup, len(names))}
 	together(len(names), func(i int, done func()) {
 		out := &resp.Groups[i]
-		if out.Group = names[i]; names[i] == "" {
-			out.ErrorCode = codeInvalidGroupID
-			done()
-			return
-		}
+		out.Group = names[i]
 		a.o.Groups.DeleteGroup(names[i], func(err error) {
 			out.ErrorCode = a.groupCode(c, err)
 			done()

@@ -7,40 +7,42 @@ import (
 	"github.com/keeplog/keeplog/metadata"
 )
 
-// offsetDelete forgets offsets of a group. Topics that are not there are answered here; an error of the group is the whole answer.
+// offsetDelete forgets offsets of a group. Partitions that are not there are answered here; an error of the group is the whole answer.
 func (a *API) offsetDelete(c *Call, req *kmsg.OffsetDeleteRequest) {
+	if req.Group == "" {
+		c.reply(&kmsg.OffsetDeleteResponse{ErrorCode: codeInvalidGroupID})
+		return
+	}
 	resp := &kmsg.OffsetDeleteResponse{Topics: make([]kmsg.OffsetDeleteResponseTopic, len(req.Topics))}
 	r := &group.DeleteOffsetsRequest{Group: req.Group}
-	var at []*kmsg.OffsetDeleteResponseTopic // where the answer to each of r.Topics goes
+	var at [][]*int16 // where the answers to each of r.Topics go
 	img := a.o.Images.Image()
 	for i := range req.Topics {
 		t, out := &req.Topics[i], &resp.Topics[i]
 		out.Topic = t.Topic
 		out.Partitions = make([]kmsg.OffsetDeleteResponseTopicPartition, len(t.Partitions))
-		topic, missing := namedTopic(img, false, t.Topic, metadata.TopicID{})
-		partitions := make([]int32, len(t.Partitions))
+		topic, _ := namedTopic(img, false, t.Topic, metadata.TopicID{})
+		var there []int32
+		var codes []*int16
 		for j := range t.Partitions {
-			partitions[j] = t.Partitions[j].Partition
-			out.Partitions[j] = kmsg.OffsetDeleteResponseTopicPartition{Partition: partitions[j], ErrorCode: missing}
+			p, o := t.Partitions[j].Partition, &out.Partitions[j]
+			o.Partition, o.ErrorCode = p, codeUnknownTopicOrPartition
+			if topic != nil && p >= 0 && int(p) < len(topic.Partitions) {
+				there, codes = append(there, p), append(codes, &o.ErrorCode)
+			}
 		}
-		if topic != nil {
-			r.Topics, at = append(r.Topics, fetchTopic(topic, t.Topic, partitions)), append(at, out)
+		if len(there) > 0 {
+			r.Topics, at = append(r.Topics, fetchTopic(topic, t.Topic, there)), append(at, codes)
 		}
-	}
-	if len(r.Topics) == 0 {
-		c.reply(resp)
-		return
 	}
 	a.o.Groups.DeleteOffsets(r, func(res *group.DeleteOffsetsResponse) {
 		if res.Err != nil {
 			c.reply(&kmsg.OffsetDeleteResponse{ErrorCode: a.groupCode(c, res.Err)})
 			return
 		}
-		for i, out := range at {
-			for j := range out.Partitions {
-				if i < len(res.Partitions) && j < len(res.Partitions[i]) {
-					out.Partitions[j].ErrorCode = a.groupCode(c, res.Partitions[i][j])
-				}
+		for i, codes := range at {
+			for j, code := range codes {
+				*code = a.groupCode(c, res.Partitions[i][j])
 			}
 		}
 		c.reply(resp)

@@ -252,19 +252,15 @@ func TestGroupRequests(t *testing.T) {
 	}
 }
 
-// A group without a name is refused in its own entry.
+// The group without a name is one as others where it was one in old versions, and none of the consumer protocol.
 func TestGroupsWithoutAName(t *testing.T) {
-	each(t, 15, func(t *testing.T, w *world, v int16) {
-		g := ask[*kmsg.DescribeGroupsResponse](w, &kmsg.DescribeGroupsRequest{Groups: []string{"", "g"}}, v).Groups
-		equal(t, "codes", words(g[0].ErrorCode, g[1].ErrorCode, len(w.groups.got)), "24 0 1")
-	})
 	each(t, 69, func(t *testing.T, w *world, v int16) {
 		g := ask[*kmsg.ConsumerGroupDescribeResponse](w, &kmsg.ConsumerGroupDescribeRequest{Groups: []string{"", "g"}}, v).Groups
 		equal(t, "codes", words(g[0].ErrorCode, g[0].ErrorMessage == nil, g[1].ErrorCode, len(w.groups.got)), "24 true 0 1")
 	})
-	each(t, 42, func(t *testing.T, w *world, v int16) {
-		g := ask[*kmsg.DeleteGroupsResponse](w, &kmsg.DeleteGroupsRequest{Groups: []string{"", "g"}}, v).Groups
-		equal(t, "codes", words(g[0].ErrorCode, g[1].ErrorCode, len(w.groups.got)), "24 0 1")
+	each(t, 15, func(t *testing.T, w *world, v int16) {
+		ask[*kmsg.DescribeGroupsResponse](w, &kmsg.DescribeGroupsRequest{Groups: []string{"", "g"}}, v)
+		equal(t, "asked for", words(len(w.groups.got), w.groups.got[1]), "2 g")
 	})
 }
 
@@ -340,6 +336,9 @@ func TestGroupAnswers(t *testing.T) {
 			equal(t, "one", got, "25 0")
 			return
 		}
+		w.groups.err = group.ErrUnknownMember
+		none := ask[*kmsg.LeaveGroupResponse](w, groupRequest(13, metadata.TopicID{}), v)
+		equal(t, "of no group", words(none.ErrorCode, len(none.Members), none.Members[1].ErrorCode), "0 2 25")
 		equal(t, "several", got+" "+words(r.Members[0].ErrorCode, *r.Members[1].InstanceID), "0 2 25 i")
 	})
 	each(t, 15, func(t *testing.T, w *world, v int16) {
@@ -409,6 +408,37 @@ func TestOffsetAnswers(t *testing.T) {
 			equal(t, "unknown id", words(p.Offset, p.LeaderEpoch, *p.Metadata, p.ErrorCode), "-1 -1  100")
 		}
 	})
+}
+
+func TestOffsetDeleteAnswers(t *testing.T) {
+	w := newWorld(t)
+	id := w.topic("t", 2)
+	part := func(l ...int32) (all []kmsg.OffsetDeleteRequestTopicPartition) {
+		for _, p := range l {
+			all = append(all, kmsg.OffsetDeleteRequestTopicPartition{Partition: p})
+		}
+		return all
+	}
+	req := &kmsg.OffsetDeleteRequest{Group: "g", Topics: []kmsg.OffsetDeleteRequestTopic{{Topic: "none", Partitions: part(0)}, {Topic: "t", Partitions: part(7, 0, -1, 1)}}}
+	w.groups.item = group.ErrSubscribedTopic
+	r := ask[*kmsg.OffsetDeleteResponse](w, req, 0)
+	var got []any
+	for i := range r.Topics {
+		for _, p := range r.Topics[i].Partitions {
+			got = append(got, p.Partition, p.ErrorCode)
+		}
+	}
+	equal(t, "codes", words(got...), "0 3 7 3 0 86 -1 3 1 86")
+	want := []group.FetchTopic{{Topic: "t", TopicID: id, Partitions: []int32{0, 1}}}
+	if d := cmp.Diff(want, w.groups.got[0].(*group.DeleteOffsetsRequest).Topics); d != "" {
+		t.Error(d)
+	}
+	w.groups.err = group.ErrGroupNotFound
+	req.Topics = req.Topics[:1]
+	r = ask[*kmsg.OffsetDeleteResponse](w, req, 0)
+	equal(t, "no group", words(r.ErrorCode, len(r.Topics)), "69 0")
+	req.Group = ""
+	equal(t, "no name", ask[*kmsg.OffsetDeleteResponse](w, req, 0).ErrorCode, 24)
 }
 
 // A request that names one large group many times is answered within a bound.
