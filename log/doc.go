@@ -28,4 +28,5 @@
 //	    00000000000000004711.<position>.torn                     what a crash left behind the end of the log
 //	<topic>-<partition>.<32 hex>-delete/  on its way out
 //	<topic>-<partition>.<32 hex>-stray/   in no image; never deleted by the server
+//	<topic>-<partition>.<32 hex>-future/  a copy of a partition that moves here from another data directory (Move)
 package log

@@ -25,10 +25,11 @@ type missingPartition struct {
 
 // presence is what stands in a data directory at the moment.
 type presence struct {
-	names map[string]bool  // directories of partitions in use: "topic partition"
-	left  map[string]bool  // those that were renamed, on their way out
-	ids   map[markKey]bool // by topic id
-	blind map[int32]bool   // partition numbers of directories whose topic id cannot be read
+	names  map[string]bool  // directories of partitions in use: "topic partition"
+	left   map[string]bool  // those that were renamed, on their way out
+	ids    map[markKey]bool // by topic id
+	copies map[markKey]bool // those that a move has begun, by topic id
+	blind  map[int32]bool   // partition numbers of directories whose topic id cannot be read
 }
 
 func partitionKey(topic string, partition int32) string {
@@ -36,7 +37,7 @@ func partitionKey(topic string, partition int32) string {
 }
 
 func (d *Dump) presence(dir string) (presence, error) {
-	at := presence{names: map[string]bool{}, left: map[string]bool{}, ids: map[markKey]bool{}, blind: map[int32]bool{}}
+	at := presence{names: map[string]bool{}, left: map[string]bool{}, ids: map[markKey]bool{}, copies: map[markKey]bool{}, blind: map[int32]bool{}}
 	list, err := d.o.FS.ReadDir(dir)
 	if err != nil {
 		return at, err
@@ -48,6 +49,9 @@ func (d *Dump) presence(dir string) (presence, error) {
 		}
 		if state != "" {
 			at.left[partitionKey(topic, partition)] = true
+			if id, err := d.topicID(filepath.Join(dir, e.Name(), "partition.metadata")); err == nil && state == "future" {
+				at.copies[markKey{id, partition}] = true
+			}
 			continue
 		}
 		at.names[partitionKey(topic, partition)] = true
@@ -118,6 +122,9 @@ func (d *Dump) missingMarked(dir string, data *dataDir, at presence) []missingPa
 			}
 		}
 		if slot.offset < slot.segment || key.partition < 0 { // told with the file
+			continue
+		}
+		if slot.future || at.copies[key] { // a start goes on with it, or drops its mark
 			continue
 		}
 		if deleted || at.ids[key] || at.names[partitionKey(topic, key.partition)] || d.placed == nil && at.blind[key.partition] {
