@@ -58,6 +58,9 @@ func (t *victim) inject(id int32, how string) (stop func(), err error) {
 	for !traced(pid) {
 		select {
 		case <-ended:
+			if t.cluster.ended(t.node(id), 2*time.Second) {
+				return func() {}, nil // the node was quicker
+			}
 			return nil, fmt.Errorf("strace: %s", strings.TrimSpace(said.String()))
 		case <-time.After(5 * time.Millisecond):
 		}

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Clients stands in a [Link] for everybody who is no node.
@@ -60,8 +62,21 @@ func (n *Network) AddPublic(node int32, listen, target string) {
 	n.gates = append(n.gates, &gate{node: node, listen: listen, target: target, public: true})
 }
 
+// upLimit is how long an address may be in use by ourselves: a process that we start holds all our sockets until it is the other program.
+const upLimit = 5 * time.Second
+
 // Up opens the gates of a node that is about to start.
 func (n *Network) Up(node int32) error {
+	for deadline := time.Now().Add(upLimit); ; {
+		err := n.open(node)
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {
+			return err
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+func (n *Network) open(node int32) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, g := range n.gates {
