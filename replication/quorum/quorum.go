@@ -9,6 +9,8 @@
 //	   ▲        one in flight                                              │  └─► subscribers, in order
 //	   └───────────────────────── index, results ◄─────────────────────────┘
 //
+//	ProposeOffsets (any node) ─► lane of offsets ─► Raft here, or Options.Remote ─► Submit at the leader ─► Raft ─► apply ─► tables
+//
 //	start ─► hello to all ─► begin the cluster · follow · join · be refused        (decide, in course.go)
 //
 // Who owns what. The state machine's goroutine alone makes images and calls subscribers. A lane's goroutine alone makes its
