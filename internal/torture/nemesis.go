@@ -123,7 +123,8 @@ func (n *nemesis) count(fault string) {
 	n.done[fault]++
 }
 
-// carry does the steps of a job.
+// carry does the steps of a job: those of one kind and time at once, all others in their order, also where the end of the run has pushed them
+// together.
 func (n *nemesis) carry(ctx context.Context, j job) {
 	if len(j.nodes) > 0 {
 		got := n.hold(ctx, j.nodes, holdLimit)
@@ -144,7 +145,7 @@ func (n *nemesis) carry(ctx context.Context, j job) {
 			return
 		}
 		var wg sync.WaitGroup
-		for len(j.steps) > 0 && j.steps[0].at == first.at {
+		for len(j.steps) > 0 && j.steps[0].at == first.at && j.steps[0].act == first.act {
 			s := j.steps[0]
 			j.steps = j.steps[1:]
 			s.nodes = slices.DeleteFunc(slices.Clone(s.nodes), func(id int32) bool { return !slices.Contains(j.nodes, id) })

@@ -155,6 +155,36 @@ func TestHeal(t *testing.T) {
 	}
 }
 
+// TestStepsInOrder: steps that the end of the run has pushed together are done in their order, and those of one kind for all nodes.
+func TestStepsInOrder(t *testing.T) {
+	s := newStage()
+	n := newNemesis(s)
+	at := []int32{2}
+	n.carry(t.Context(), job{fault: FaultKill, nodes: at, steps: []step{
+		{act: actKill, nodes: at}, {act: actStart, nodes: at}, {act: actKill, nodes: at}, {act: actStart, nodes: at},
+	}})
+	if d := cmp.Diff([]string{"kill 2", "start 2", "kill 2", "start 2"}, s.calls); d != "" {
+		t.Errorf("calls (-want +got):\n%s", d)
+	}
+	s.calls = nil
+	all := []int32{1, 2, 3}
+	var steps []step
+	for _, a := range []act{actKill, actStart} {
+		for _, id := range all {
+			steps = append(steps, step{act: a, nodes: []int32{id}})
+		}
+	}
+	n.carry(t.Context(), job{fault: FaultKillAll, nodes: all, steps: steps})
+	slices.Sort(s.calls[:3])
+	slices.Sort(s.calls[3:])
+	if d := cmp.Diff([]string{"kill 1", "kill 2", "kill 3", "start 1", "start 2", "start 3"}, s.calls); d != "" {
+		t.Errorf("calls (-want +got):\n%s", d)
+	}
+	if len(n.check.counts) > 0 {
+		t.Errorf("violations: %v", n.check.told)
+	}
+}
+
 // TestHold: a node is in one hand at a time.
 func TestHold(t *testing.T) {
 	n := newNemesis(newStage())
