@@ -69,7 +69,9 @@ func (a *app) drain(ctx context.Context, word string, wait bool) error {
 		}
 		id = b.id
 		led, _ := v.dependents(id)
-		a.say("broker %d leads %s; others take over", id, count(int64(len(led)), "partition"))
+		if len(led) > 0 {
+			a.say("broker %d leads %s; others take over", id, count(int64(len(led)), "partition"))
+		}
 		return s.alterBroker(ctx, id, drainedKey, "true")
 	})
 	if err != nil {

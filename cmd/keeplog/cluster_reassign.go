@@ -185,7 +185,7 @@ func (v *clusterView) planReassign(f reassignFlags, words []string) ([]move, err
 	if len(short) > 0 {
 		e := failf("%s would have fewer replicas than it must: %s", count(int64(len(short)), "partition"), someOf(short))
 		e.why = fmt.Sprintf("only the brokers %s may take them", numbers(o.brokers))
-		e.code, e.try = "TOO_FEW_BROKERS", "keeplog cluster add, or fewer replicas: "+"keeplog cluster reassign --factor NUMBER"
+		e.code, e.try = "TOO_FEW_BROKERS", fmt.Sprintf("fewer replicas: the same with --factor %d; or a further node: keeplog cluster add", max(len(o.brokers), 1))
 		return nil, e
 	}
 	return moves, nil

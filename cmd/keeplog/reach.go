@@ -41,7 +41,7 @@ func newReach(seeds []string, limit time.Duration) *reach {
 
 // OnBrokerConnect implements kgo.HookBrokerConnect.
 func (r *reach) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
-	if errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
 		return
 	}
 	key := net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port)))

@@ -40,7 +40,7 @@ const (
 func (r *reach) patience(addr string) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return min(firstWord<<min(r.tried[addr].row, 4), r.limit)
+	return min(firstWord<<min(r.tried[addr].row, 4), r.limit-r.limit/8)
 }
 
 // avoids says whether addr was silent a moment ago, while another one answered.
