@@ -186,7 +186,7 @@ func (p *Partition) FetchReplica(r ReplicaFetch) FetchResult {
 	res.HighWatermark, res.LogStart = p.HighWatermark(), p.log.StartOffset()
 	if r.LastFetchedEpoch >= 0 {
 		epoch, end := p.endOf(role, r.LastFetchedEpoch)
-		if end >= 0 && (epoch < r.LastFetchedEpoch || end < r.Offset) {
+		if end >= 0 && (epoch < r.LastFetchedEpoch || end < r.Offset || unknown(&r, p.log.LatestEpoch(), end, res.LogStart)) {
 			if invariant.Seeded(invariant.DivergingCounts) {
 				p.progressOf(&r, role.epoch)
 			}
@@ -245,6 +245,12 @@ func (p *Partition) endOf(role *role, asked record.Epoch) (record.Epoch, record.
 		return asked, p.log.WrittenEnd()
 	}
 	return p.log.EndOffsetForEpoch(asked)
+}
+
+// unknown says that a follower with records ends where this log begins, in an epoch of which nothing is left here, where end is its
+// end as far as that is known: whether the follower's records are those that were deleted here nobody can say. It has to begin anew.
+func unknown(r *ReplicaFetch, newest record.Epoch, end, logStart record.Offset) bool {
+	return r.LastFetchedEpoch < newest && end <= logStart && r.Offset == end && r.LogStart >= 0 && r.LogStart < r.Offset
 }
 
 // progressOf hands a fetch to the core; false where this broker does not lead in epoch any more.

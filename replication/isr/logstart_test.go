@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keeplog/keeplog/config"
 	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/record"
@@ -98,4 +99,43 @@ func TestLogStartFollowsTheFlush(t *testing.T) {
 	if got := f.startDue(); got != -1 {
 		t.Errorf("at the leader's it goes on to %d", got)
 	}
+}
+
+// Where the leader's log begins just where a replica ends, nothing is left of what the replica has below: it may be another history,
+// which must not be there when the replica counts as complete.
+func TestReplicaThatEndsWhereTheLeaderBegins(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		for range 3 {
+			c.must(-1, "a")
+		}
+		c.allInSync()
+		c.isolate(1, true)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for range 2 {
+			c.must(1, "of the old leader")
+		}
+		c.configure(func(o *config.Topic) { o.MinInsyncReplicas, o.MinInsyncSet = 1, true })
+		c.stop(1, nil)
+		c.isolate(1, false)
+		for range 3 {
+			c.must(-1, "b")
+		}
+		c.partition(2).DeleteRecords(5, time.Second, func(record.Offset, error) {})
+		clear(c.acked)
+		c.sever(1, 2, true)
+		c.start(1)
+		end := c.stallMarks(1) // its log start cannot be moved
+		c.sever(1, 2, false)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if old := c.values(1)[3]; len(c.inSync()) == 2 && old != "" {
+			t.Errorf("it is in sync, and has %q at 3", old)
+		}
+		end()
+		c.eventually("it is in sync", func() bool { return len(c.inSync()) == 2 })
+		if start := c.partition(1).log.StartOffset(); start != 5 {
+			t.Errorf("its log begins at %d", start)
+		}
+	})
 }

@@ -274,7 +274,7 @@ func (r *simReplica) fetched(from int, brokerEpoch int64, sc *simClaim) (part si
 		part.err = ErrFencedLeaderEpoch
 		return part
 	}
-	if e, end := r.epochEnd(c.lastEpoch); c.lastEpoch >= 0 && end >= 0 && (e < c.lastEpoch || end < c.offset) {
+	if e, end := r.epochEnd(c.lastEpoch); c.lastEpoch >= 0 && end >= 0 && (e < c.lastEpoch || end < c.offset || r.unknown(c, end)) {
 		part.diverging, part.divergingEnd = e, end
 		return part
 	}

@@ -40,7 +40,7 @@ func (w *simWorld) onEnough(lead *simReplica) {
 	}
 }
 
-// complete checks that who joins the in-sync set has all that was committed.
+// complete checks that who joins the in-sync set has all that was committed, and nothing else in its place.
 func (w *simWorld) complete(topic metadata.TopicID, p int32, before, after *metadata.Partition) {
 	committed := w.truth[p].committed
 	if topic != w.topic || len(committed) == 0 {
@@ -54,6 +54,12 @@ func (w *simWorld) complete(topic metadata.TopicID, p int32, before, after *meta
 		r := w.nodes[id].replicas[p]
 		if !r.missing && (r.topic != topic || r.synced <= last || last >= r.start && r.log[last] != committed[last]) {
 			w.broken("partition %d: node %d joins the in-sync set with %d flushed, %d are committed", p, id, r.synced, len(committed))
+		}
+		for i := max(r.start, w.truth[p].base); !r.missing && i < min(len(r.log), len(committed)); i++ {
+			if r.log[i] != committed[i] {
+				w.broken("partition %d: node %d joins the in-sync set with another record at %d than was committed", p, id, i)
+				return
+			}
 		}
 	}
 }

@@ -57,6 +57,15 @@ func endIn(entries []log.EpochEntry, e record.Epoch, end int) (record.Epoch, rec
 	}
 }
 
+// unknown is what a leader cannot tell of a follower's log, because it has deleted that.
+func (r *simReplica) unknown(c *claim, end record.Offset) bool {
+	newest := record.Epoch(-1)
+	if entries := r.epochs(); len(entries) > 0 {
+		newest = entries[len(entries)-1].Epoch
+	}
+	return unknown(&ReplicaFetch{Offset: c.offset, LogStart: c.start, LastFetchedEpoch: c.lastEpoch}, newest, end, record.Offset(r.start))
+}
+
 // moveStart deletes what lies below an offset.
 func (r *simReplica) moveStart(to int) {
 	if to > r.start && to <= r.synced {
