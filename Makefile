@@ -38,7 +38,7 @@ harness:
 
 # Every planted bug must be found by a harness.
 seeded:
-	CGO_ENABLED=0 $(GO) test -count=1 -tags seeded -timeout 10m ./log ./internal/logtest ./controller ./replication/isr ./replication/quorum -run 'Seeded|Planted'
+	CGO_ENABLED=0 $(GO) test -count=1 -tags seeded -timeout 10m ./log ./internal/logtest ./controller ./replication/isr ./replication/quorum ./group -run 'Seeded|Planted'
 
 soak:
 	CGO_ENABLED=0 KEEPLOG_HARNESS_COUNT=$(COUNT) KEEPLOG_HARNESS_SECONDS=$(if $(COUNT),,$(shell bash .ci/seconds.sh $(or $(TIME),10m))) \

@@ -50,7 +50,6 @@ const (
 type classic struct {
 	id       string
 	state    classicState
-	previous classicState
 	// since is when the state was entered.
 	since      time.Time
 	generation int32

@@ -92,7 +92,7 @@ func New(o Options) *Coordinator {
 	return c
 }
 
-// Close answers everybody who waits with ErrNotCoordinator and stops. Changed must not be called any more.
+// Close answers everybody who waits with ErrNotCoordinator and stops. Changed does nothing any more.
 func (c *Coordinator) Close() {
 	c.cancel()
 	for i := range c.shards {
@@ -156,6 +156,7 @@ func (c *Coordinator) step(name string, request any, w waiter) Ticket {
 	defer t.end()
 	if c.pending.Load() > c.o.Limits.Pending {
 		t.fail(w, ErrNotAvailable)
+		t.settle(g)
 		return 0
 	}
 	return t.step(g, request, w)
@@ -229,6 +230,7 @@ func (c *Coordinator) DescribeGroup(group string, done func(*GroupDescription)) 
 		return
 	}
 	defer t.end()
+	defer t.settle(g)
 	d := g.core.DescribeClassic()
 	if !g.known() && g.core.Disposable() {
 		d = &GroupDescription{Group: group, State: "Dead", Err: ErrGroupNotFound, Message: "Group " + group + " not found."}
@@ -244,6 +246,7 @@ func (c *Coordinator) DescribeConsumerGroup(group string, done func(*ConsumerGro
 		return
 	}
 	defer t.end()
+	defer t.settle(g)
 	d := g.core.DescribeConsumer(t.env(g))
 	if !g.known() && g.core.Disposable() {
 		d = &ConsumerGroupDescription{Group: group, Err: ErrGroupNotFound, Message: "Group " + group + " not found."}

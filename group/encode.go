@@ -76,16 +76,6 @@ func (r *reader) int32() int32 {
 	return int32(v)
 }
 
-// count reads a number of elements that take at least least bytes each.
-func (r *reader) count(least int) int {
-	n := r.uint()
-	if n > uint64(len(r.rest)/least) {
-		r.fail("more elements than bytes")
-		return 0
-	}
-	return int(n)
-}
-
 // bytes is a part of the entry, not a copy.
 func (r *reader) bytes() []byte {
 	n := r.uint()

@@ -27,7 +27,7 @@ func checkFold(t testing.TB, n *node, w *world, name string) {
 	if diff := cmp.Diff(entries, stored, emptyIsNil); diff != "" {
 		t.Errorf("group %s: the tables (-) and its core (+) differ:\n%s", name, diff)
 	}
-	loaded, err := Load(name, entries, Env{Now: time.Now(), Settings: &w.settings, Topics: topics{w.img}, NewID: w.newID, Known: true})
+	loaded, err := Load(name, entries, Env{Now: time.Now(), Settings: &w.settings, Topics: topics{w.image()}, NewID: w.newID, Known: true})
 	if err != nil {
 		t.Errorf("group %s: %v", name, err)
 		return

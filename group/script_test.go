@@ -448,7 +448,7 @@ func partition(word string) (string, int32) {
 }
 
 func (s *script) topicID(name string) TopicID {
-	if _, ok := s.w.img.TopicByName(name); !ok {
+	if _, ok := s.w.image().TopicByName(name); !ok {
 		return TopicID{}
 	}
 	return topicNamed(name)

@@ -90,7 +90,7 @@ func (t *turn) serving() error {
 func (s *shard) follow(is metadata.Shard) {
 	t := s.begin()
 	defer t.end()
-	ours := is.Owner == s.c.o.Node && is.Epoch > s.lost
+	ours := is.Owner == s.c.o.Node && is.Epoch > s.lost && s.c.ctx.Err() == nil
 	switch {
 	case ours && is.Epoch == s.epoch:
 	case ours:

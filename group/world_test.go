@@ -174,6 +174,12 @@ func (w *world) move(to metadata.BrokerID) {
 	synctest.Wait()
 }
 
+func (w *world) image() *metadata.Image {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.img
+}
+
 func topicNamed(name string) TopicID {
 	var id TopicID
 	copy(id[:], "topic:"+name)
