@@ -24,7 +24,7 @@ func chaosSeed() uint64 {
 }
 
 // TestChaos lets producers write with acks=all while brokers are killed, lose their power, are cut off from each other and
-// change roles, and the controller's answers get lost; then everything heals, and nothing that was acknowledged is missing.
+// change roles, replicas move between their directories, and the controller's answers get lost; then everything heals, and nothing that was acknowledged is missing.
 // It runs the real fetchers, sessions and logs; what the simulation does for the cores.
 func TestChaos(t *testing.T) {
 	seed := chaosSeed()
@@ -139,7 +139,7 @@ func chaos(t *testing.T, seed uint64) {
 // disturb does one thing to the cluster.
 func (c *troupe) disturb(rnd *rand.Rand) {
 	id := int32(rnd.IntN(3) + 1)
-	switch rnd.IntN(7) {
+	switch rnd.IntN(9) {
 	case 0:
 		c.down(id, nil)
 	case 1:
@@ -154,9 +154,20 @@ func (c *troupe) disturb(rnd *rand.Rand) {
 		c.mu.Unlock()
 	case 4:
 		c.move(id)
+	case 5, 6:
+		c.place(id, []string{"/data", "/other"}[rnd.IntN(2)])
 	default:
 		if c.nodes[id].up.Load() == nil {
 			c.start(id)
+		}
+	}
+}
+
+// place has a broker's replica moved to one of its directories, if it is up.
+func (c *troupe) place(id int32, dir string) {
+	if r := c.nodes[id].up.Load(); r != nil {
+		if err := r.Place(partitionName, topicID, 0, dir); err != nil {
+			c.t.Logf("node %d does not move its replica: %v", id, err)
 		}
 	}
 }

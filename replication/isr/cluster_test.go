@@ -48,7 +48,8 @@ type player struct {
 	id       int32
 	fs       *vfs.CrashFS
 	faults   *vfs.FaultyFS // over fs, of the running process
-	dir      *log.Dir
+	dir      *log.Dir      // the first; a replica may move to the other
+	other    *log.Dir
 	replicas *Replicas
 	epoch    int64
 	apply    sync.Mutex
@@ -152,15 +153,20 @@ func (c *troupe) start(id int32) {
 	codecs := record.NewCodecs()
 	var err error
 	n.faults = vfs.NewFaulty(n.fs)
-	n.dir, err = log.OpenDir(log.DirOptions{
-		FS: n.faults, Path: "/data", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Codecs: codecs, Now: time.Now,
-		Settings: log.Settings{Reserve: -1, TruncateWait: time.Second},
-	})
-	if err != nil {
+	for path, dir := range map[string]**log.Dir{"/data": &n.dir, "/other": &n.other} {
+		*dir, err = log.OpenDir(log.DirOptions{
+			FS: n.faults, Path: path, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Codecs: codecs, Now: time.Now,
+			Settings: log.Settings{Reserve: -1, TruncateWait: time.Second},
+		})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	if err := log.SettleMoves([]*log.Dir{n.dir, n.other}); err != nil {
 		c.t.Fatal(err)
 	}
 	n.replicas = New(Options{
-		BrokerID: id, Dirs: []*log.Dir{n.dir}, Codecs: codecs, Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("node", id),
+		BrokerID: id, Dirs: []*log.Dir{n.dir, n.other}, Codecs: codecs, Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("node", id),
 		Settings: func(*metadata.Image, *metadata.Topic) config.Topic { return *c.topic.Load() },
 		Changer:  changer{c, id}, Cluster: transport{c, id}, Limits: func() Limits { return c.look(id) },
 	})
@@ -195,6 +201,7 @@ func (c *troupe) halt(id int32, power *vfs.Policy) {
 	}
 	n.replicas.Close()
 	n.dir.Abandon()
+	n.other.Abandon()
 }
 
 // fence takes a broker out of its leaderships and, unless it is the last one, out of the in-sync set.
@@ -522,6 +529,7 @@ func (c *troupe) end() {
 			n.apply.Unlock()
 			n.replicas.Close()
 			n.dir.Close()
+			n.other.Close()
 		}
 	}
 }
