@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"sync"
 	"testing"
 	"time"
 )
@@ -218,15 +219,12 @@ func TestWhose(t *testing.T) {
 		t.Skip("bash makes the connection of another process here")
 	}
 	pid := make(chan int, 1)
-	started := 0
+	started := sync.OnceValue(func() int { return <-pid })
 	n := NewNetwork(func(node int32) int {
 		if node != 1 {
 			return 0
 		}
-		if started == 0 {
-			started = <-pid
-		}
-		return started
+		return started()
 	})
 	t.Cleanup(n.Close)
 	at, one := fresh(t), fresh(t)
