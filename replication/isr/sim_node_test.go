@@ -14,7 +14,18 @@ import (
 type simNode struct {
 	w  *simWorld
 	id int
-	// The process.
+	simProcess
+	skew     time.Duration // of its clock
+	image    *metadata.Image
+	replicas [simPartitions]*simReplica
+	// links are this node's fetches from others, sessions those of others from it.
+	links    [simNodes]*simLink
+	sessions [simNodes]*simSession
+	ids      int32
+}
+
+// process is what is in the memory of a node, but for clean.
+type simProcess struct {
 	up, paused   bool
 	incarnations int
 	held         []func() // what waits while it is paused
@@ -27,20 +38,12 @@ type simNode struct {
 	fenced       bool
 	lease        time.Duration
 	stopping     bool
-	// The disk.
-	skew     time.Duration // of its clock
-	image    *metadata.Image
-	replicas [simPartitions]*simReplica
-	// links are this node's fetches from others, sessions those of others from it.
-	links    [simNodes]*simLink
-	sessions [simNodes]*simSession
-	ids      int32
 }
 
 func newSimNode(w *simWorld, id int) *simNode {
-	n := &simNode{w: w, id: id, image: w.newest(), clean: -1, skew: w.between(0, time.Hour)}
+	n := &simNode{w: w, id: id, image: w.newest(), simProcess: simProcess{clean: -1}, skew: w.between(0, time.Hour)}
 	for p := range n.replicas {
-		n.replicas[p] = &simReplica{n: n, p: p, below: -1, uncleanFrom: -1}
+		n.replicas[p] = &simReplica{n: n, p: p, simDisk: simDisk{below: -1}, uncleanFrom: -1}
 	}
 	return n
 }

@@ -23,15 +23,7 @@ type simEntry struct {
 type simReplica struct {
 	n *simNode
 	p int
-	// On disk. topic is whose log it is.
-	topic  metadata.TopicID
-	log    []simEntry // what lies below start is deleted
-	start  int
-	below  record.Epoch // of the record before start, −1 unknown
-	synced int
-	hwFile record.Offset
-	robbed bool // the disk has lost what it had
-	// In memory.
+	simDisk
 	missing  bool
 	lead     *leader
 	fol      *follower
@@ -45,6 +37,17 @@ type simReplica struct {
 	verified int // so many entries were compared with the truth
 	// uncleanFrom is the newest epoch that is known to have been elected uncleanly.
 	uncleanFrom record.Epoch
+}
+
+// disk is what a replica has on it. topic is whose log it is.
+type simDisk struct {
+	topic  metadata.TopicID
+	log    []simEntry // what lies below start is deleted
+	start  int
+	below  record.Epoch // of the record before start, −1 unknown
+	synced int
+	hwFile record.Offset
+	robbed bool // the disk has lost what it had
 }
 
 // wait is a produce request that is not answered yet.

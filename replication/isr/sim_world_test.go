@@ -92,20 +92,14 @@ const simName = "events"
 
 // world is one simulated cluster.
 type simWorld struct {
-	seed   uint64
-	rng    *rand.Rand
-	now    time.Duration
-	queue  simHeap
-	made   int
+	seed uint64
+	rng  *rand.Rand
+	simTime
 	nodes  []*simNode
 	static *config.Broker
-	// images[i] is the image at index i+1: what the quorum has committed. term and chief are the newest leadership, chief −1
-	// for none; loneliest is since when the chief has had no majority.
+	// images[i] is the image at index i+1: what the quorum has committed.
 	images []*metadata.Image
-	term   uint64
-	chief  int
-	alone  time.Duration
-	vacant time.Duration
+	simQuorum
 	simHarm
 	peace bool
 	quiet bool // nothing is written any more
@@ -114,13 +108,27 @@ type simWorld struct {
 	topics  int
 	truth   [simPartitions]simTruth
 	mercy   simMercy
-	frozen  time.Duration // until when nobody counts the time of the metadata log
-	byOrder bool          // an unclean election is being asked for
+	byOrder bool // an unclean election is being asked for
 	trace   []string
 	values  int
 	loud    bool
 	err     error
 	stats   simStats
+}
+
+type simTime struct {
+	now   time.Duration
+	queue simHeap
+	made  int
+}
+
+// quorum is who leads the metadata log: term and chief are the newest leadership, chief −1 for none.
+type simQuorum struct {
+	term   uint64
+	chief  int
+	alone  time.Duration // since when the chief has had no majority
+	vacant time.Duration // since when there has been none
+	frozen time.Duration // until when nobody counts the time
 }
 
 // simHarm is what the nemesis has done to network and disks.
@@ -141,7 +149,7 @@ type simStats struct {
 }
 
 func newSimWorld(seed uint64, loud bool) *simWorld {
-	w := &simWorld{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x6b65657)), chief: -1, loud: loud, static: config.Default()}
+	w := &simWorld{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x6b65657)), simQuorum: simQuorum{chief: -1}, loud: loud, static: config.Default()}
 	img := metadata.New()
 	start := metadata.ClusterStarted{ClusterID: "AAAAAAAAAAAAAAAAAAAAAA"}
 	for i := range simVoters {
