@@ -337,13 +337,13 @@ func TestRange(t *testing.T) {
 func TestUniformLarge(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	s := &assignSpec{topics: make(map[metadata.TopicID]assignTopic)}
-	for n := range 500 {
+	for n := range 200 {
 		s.topics[numberedTopic(n)] = assignTopic{partitions: 10}
 	}
-	for m := range 250 {
+	for m := range 100 {
 		member := assignMember{id: fmt.Sprintf("%04d", m)}
-		for n := range 500 {
-			if rnd.IntN(10) == 0 || n%250 == m {
+		for n := range 200 {
+			if rnd.IntN(10) == 0 || n%100 == m {
 				member.topics = append(member.topics, numberedTopic(n))
 			}
 		}
@@ -353,7 +353,7 @@ func TestUniformLarge(t *testing.T) {
 	assigned := uniformAssignor{}.assign(s)
 	checkWhole(t, s, assigned)
 	load, _ := loadsOf(assigned)
-	t.Logf("5,000 partitions, 250 members: %v, loads %d to %d", time.Since(began), slices.Min(load), slices.Max(load))
+	t.Logf("2,000 partitions, 100 members: %v, loads %d to %d", time.Since(began), slices.Min(load), slices.Max(load))
 	if slices.Max(load)-slices.Min(load) > 1 {
 		t.Errorf("loads %v", load)
 	}
