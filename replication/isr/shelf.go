@@ -71,6 +71,14 @@ func (s *shelf) OffsetForTime(ts int64, bound record.Offset) (log.TimeOffset, bo
 	return v.TimeOffset, v.ok, err
 }
 
+func (s *shelf) TimeOf(o, bound record.Offset) (log.TimeOffset, bool, error) {
+	v, err := get(s, func(l *log.Log) (lookup, error) {
+		at, ok, err := l.TimeOf(o, bound)
+		return lookup{at, ok}, err
+	})
+	return v.TimeOffset, v.ok, err
+}
+
 func (s *shelf) MaxTimestamp(bound record.Offset) (log.TimeOffset, bool, error) {
 	v, err := get(s, func(l *log.Log) (lookup, error) {
 		at, ok, err := l.MaxTimestamp(bound)
