@@ -149,7 +149,8 @@ func (n *nemesis) carry(ctx context.Context, j job) {
 			s := j.steps[0]
 			j.steps = j.steps[1:]
 			s.nodes = slices.DeleteFunc(slices.Clone(s.nodes), func(id int32) bool { return !slices.Contains(j.nodes, id) })
-			wg.Go(func() { n.do(ctx, s, j) })
+			of := j
+			wg.Go(func() { n.do(ctx, s, of) })
 		}
 		wg.Wait()
 	}
