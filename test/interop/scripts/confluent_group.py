@@ -1,10 +1,16 @@
-"""confluent-kafka: subscribes as a member of a group and prints the first thing that it hears."""
+"""confluent-kafka: reads records as a member of a group, prints them, commits, and leaves."""
 import sys
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-addr, topic = sys.argv[1:]
-consumer = Consumer({"bootstrap.servers": addr, "group.id": "g", "auto.offset.reset": "earliest"})
+addr, topic, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
+consumer = Consumer({"bootstrap.servers": addr, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False})
 consumer.subscribe([topic])
-m = consumer.poll(20)
-print("nothing" if m is None else m.error())
+for _ in range(n):
+    m = consumer.poll(20)
+    if m is None or m.error():
+        raise KafkaException(m and m.error())
+    print(m.value().decode())
+consumer.commit(offsets=[TopicPartition(topic, 0, m.offset() + 1)], asynchronous=False)
+at = consumer.committed([TopicPartition(topic, 0)], timeout=10)[0].offset
+assert at == m.offset() + 1, at
 consumer.close()
