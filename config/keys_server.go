@@ -33,6 +33,7 @@ func serverKeys() []Key {
 
 		{Name: "super.users", Type: String, Null: true, Status: NoEffect, Undescribed: true, Reason: "access control lists are not enforced yet", Doc: "Principals that may do everything."},
 		{Name: "allow.everyone.if.no.acl.found", Type: Boolean, Default: "false", Status: NoEffect, Undescribed: true, Reason: "access control lists are not enforced yet", Doc: "Whether a resource without a rule is open to all."},
+		{Name: "num.replica.alter.log.dirs.threads", Type: Int, Null: true, Valid: atLeast(1), Doc: "Replicas that are copied to other data directories at a time. Not set: as many as there are directories."},
 		{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: Long, Null: true, Valid: atLeast(0), Live: true, Undescribed: true, Doc: "Bytes in a second for moves between data directories, all together."},
 
 		{Name: "fetch.max.bytes", Type: Int, Default: "57671680", Valid: atLeast(1024), Doc: "Most bytes in one fetch response."},

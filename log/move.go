@@ -9,6 +9,7 @@ import (
 	"math"
 	"path"
 	"sync"
+	"time"
 
 	"github.com/keeplog/keeplog/record"
 )
@@ -31,7 +32,8 @@ type Move struct {
 	from   *Log
 	to     *Dir
 	future *Log
-	behind int64 // bytes copied since the copy was flushed
+	behind int64         // bytes copied since the copy was flushed
+	held   time.Duration // how long the log was held up
 
 	mu      sync.Mutex
 	pending cutNote // a truncation that the copy has not followed yet
@@ -124,6 +126,9 @@ func newFutureName(id Identity) (string, error) {
 	}
 	return name, nil
 }
+
+// Held is for how long appends waited while the copy took over.
+func (m *Move) Held() time.Duration { return m.held }
 
 // Target is the directory that the log moves to.
 func (m *Move) Target() *Dir { return m.to }

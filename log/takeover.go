@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"time"
 
 	"github.com/keeplog/keeplog/record"
 )
@@ -19,6 +20,7 @@ func (m *Move) TakeOver(buf []byte, publish func(*Log)) error {
 		return err
 	}
 	l := m.from
+	begun := time.Now()
 	thaw, err := l.freeze()
 	if err != nil {
 		return err
@@ -33,6 +35,7 @@ func (m *Move) TakeOver(buf []byte, publish func(*Log)) error {
 	l.stop(fmt.Errorf("%w: %s", ErrMoved, m.to.path))
 	l.mover.Store(nil)
 	thaw()
+	m.held = time.Since(begun)
 	l.notify()
 	next.notify()
 	if err := l.dir.DeleteLog(l); err != nil {

@@ -316,7 +316,7 @@ func (t *transfer) finish(buf []byte) (next time.Duration, through bool, err err
 	p.moving.config.Unlock()
 	p.progress()
 	p.replicas.opts.Logger.Info("a replica has moved to another data directory", "event", "replica.moved", "topic", p.id.Topic,
-		"partition", p.id.Partition, "path", p.log.Path())
+		"partition", p.id.Partition, "path", p.log.Path(), "held_up", t.move.Held())
 	if moved {
 		p.replicas.opts.Logger.Warn("what was moved away is deleted at the next start", "event", "replica.move.left", "topic", p.id.Topic,
 			"partition", p.id.Partition, "error", err)
