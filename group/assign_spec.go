@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/keeplog/keeplog/metadata"
@@ -167,11 +166,4 @@ func (l *ledger) result() []Partitions {
 type place struct {
 	topic     metadata.TopicID
 	partition int32
-}
-
-func comparePlaces(a, b place) int {
-	if c := compareTopics(a.topic, b.topic); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.partition, b.partition)
 }

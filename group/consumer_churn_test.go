@@ -574,7 +574,7 @@ func TestConsumerChurn(t *testing.T) {
 		lives++
 		c := newChurn(t, seed)
 		if fault := c.live(); fault != "" {
-			for _, line := range c.story[max(0, len(c.story)-100):] {
+			for _, line := range c.story[max(0, len(c.story)-700):] {
 				t.Log(line)
 			}
 			t.Fatalf("KEEPLOG_SEED=%d: %s", seed, fault)

@@ -143,8 +143,8 @@ func (s *consumerState) stored() []Entry {
 	return entries
 }
 
-// errLayout and errNewer are what fold says of a value; the caller adds the place.
-var errLayout, errNewer = errors.New("bad layout"), errors.New("newer layout")
+// errLayout is what fold says of a value; the caller adds the place.
+var errLayout = errors.New("bad layout")
 
 // foldConsumer makes a state from all entries of a group.
 func foldConsumer(group string, entries []Entry) (consumerState, error) {

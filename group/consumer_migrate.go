@@ -100,8 +100,7 @@ func upgrade(old *classic, c *consumer, env Env) *refusal {
 		c.setTarget(m.id, more.assigned.partitions())
 		c.extend(&more, env)
 	}
-	// The hash is that of the topics as the assignment found them, as far as anybody knows.
-	c.hash = hashTopics(c.topicNames(), env.Topics)
+	// The hash is left at none: whatever the clients made of their topics, the first step computes a target of its own.
 	return nil
 }
 
@@ -172,9 +171,11 @@ type classicJoiner struct {
 	r  *JoinGroupRequest
 }
 
+// unheard is more generations than a group can go through before it has one that is stored.
+const unheard = 1 << 10
+
 // downgrade makes a classic group of the members that stay, all of which speak the classic protocol. What they hold becomes
-// their assignment. Where members have left, or not everybody has got to the target, all are to join again; where a static
-// member comes back to a group that is settled, nothing else changes.
+// their assignment, and all are to join again: a classic group needs a leader that knows it is one, to look after the topics.
 func (c *consumer) downgrade(out []*consumerMember, in *classicJoiner, env Env) Effects {
 	k := newClassic(c.id)
 	k.stored = c.stored()
@@ -204,31 +205,17 @@ func (c *consumer) downgrade(out []*consumerMember, in *classicJoiner, env Env) 
 	k.enter(classicStable, env.Now)
 	k.learnTopics()
 	f := &effects{c: k, env: env}
+	// What is stored has a generation that no member has heard of: a coordinator that takes over before the next one is there
+	// has everybody join again.
+	k.generation += unheard
 	k.store(f)
-	switch {
-	case in == nil:
-		k.prepare(f)
-	case !c.settledButAway():
+	k.generation -= unheard
+	if in != nil {
 		k.byID[in.id].joining = env.Ticket
-		k.prepare(f)
-	default:
-		f.reply(env.Ticket, &JoinGroupResponse{Generation: k.generation, ProtocolType: k.protocolType, Protocol: k.protocol, MemberID: in.id})
 	}
+	k.prepare(f)
 	f.Become = k
 	return f.Effects
-}
-
-// settledButAway says that everybody has got to the target, static members that are away aside.
-func (c *consumer) settledButAway() bool {
-	if c.epoch != c.assignmentEpoch {
-		return false
-	}
-	for _, m := range c.members {
-		if !c.reconciled(m) && (m.epoch != leftForNow || m.state != stable || !m.assigned.partitions().Equal(c.target[m.id])) {
-			return false
-		}
-	}
-	return true
 }
 
 // member is the joiner in the place of the static member that it replaces; nil without one.
