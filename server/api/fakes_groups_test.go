@@ -12,7 +12,8 @@ type fakeGroups struct {
 	mu        sync.Mutex
 	err, item error
 	got       []any // the requests, in order
-	gone      int   // joins whose client has left
+	leavers   int   // joins whose client has left
+	left      chan struct{}
 	held      []func()
 	hold      bool // joins wait in held
 	syncs     func()
@@ -39,8 +40,15 @@ func (f *fakeGroups) JoinGroup(r *group.JoinGroupRequest, done func(*group.JoinG
 	} else {
 		done(&res)
 	}
-	return func() { f.mu.Lock(); f.gone++; f.mu.Unlock() }
+	return func() {
+		f.mu.Lock()
+		f.leavers++
+		f.mu.Unlock()
+		f.left <- struct{}{}
+	}
 }
+
+func (f *fakeGroups) gone() int { f.mu.Lock(); defer f.mu.Unlock(); return f.leavers }
 
 func (f *fakeGroups) SyncGroup(r *group.SyncGroupRequest, done func(*group.SyncGroupResponse)) {
 	f.note(r)

@@ -268,7 +268,7 @@ func TestGroupsWithoutAName(t *testing.T) {
 func TestJoinGroupOfAClientThatLeaves(t *testing.T) {
 	w := newWorld(t)
 	for _, before := range []bool{true, false} {
-		w.groups = fakeGroups{hold: true}
+		w.groups = fakeGroups{hold: true, left: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(t.Context())
 		s := &sink{got: make(chan Answer, 1)}
 		req := groupRequest(11, metadata.TopicID{})
@@ -280,23 +280,17 @@ func TestJoinGroupOfAClientThatLeaves(t *testing.T) {
 			s.wait(t)
 		}
 		cancel()
-		gone := func() int { w.groups.mu.Lock(); defer w.groups.mu.Unlock(); return w.groups.gone }
-		for range 200 {
-			if !before && gone() == 1 {
-				break
+		want := 0
+		if !before {
+			want = 1
+			select {
+			case <-w.groups.left:
+			case <-time.After(5 * time.Second):
+				t.Fatal("nobody was told")
 			}
-			time.Sleep(time.Millisecond)
-			if before {
-				break
-			}
-		}
-		want := 1
-		if before {
-			want = 0
-		} else {
 			w.groups.held[0]()
 		}
-		equal(t, "told", gone(), want)
+		equal(t, "told", w.groups.gone(), want)
 		equal(t, "host", w.groups.got[0].(*group.JoinGroupRequest).ClientHost, "/0:0:0:0:0:0:0:1")
 	}
 }
