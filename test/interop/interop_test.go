@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -35,6 +36,8 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	flag.Set("test.parallel", "32") // tests that call Parallel wait for others' timers
 	addr = os.Getenv("INTEROP_ADDR")
 	stop := func() {}
 	if addr == "" {

@@ -1,16 +1,16 @@
-"""confluent-kafka: reads records as a member of a group, prints them, commits, and leaves."""
+"""confluent-kafka: a member of a group; prints "PARTITION OFFSET" of each record until SIGTERM, then commits and leaves."""
+import signal
 import sys
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException
 
-addr, topic, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
-consumer = Consumer({"bootstrap.servers": addr, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False})
+addr, topic, group = sys.argv[1:]
+ended = []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+consumer = Consumer({"bootstrap.servers": addr, "group.id": group, "auto.offset.reset": "earliest", "heartbeat.interval.ms": 1000})
 consumer.subscribe([topic])
-for _ in range(n):
-    m = consumer.poll(20)
-    if m is None or m.error():
-        raise KafkaException(m and m.error())
-    print(m.value().decode())
-consumer.commit(offsets=[TopicPartition(topic, 0, m.offset() + 1)], asynchronous=False)
-at = consumer.committed([TopicPartition(topic, 0)], timeout=10)[0].offset
-assert at == m.offset() + 1, at
+while not ended:
+    for m in consumer.consume(100, timeout=0.2):
+        if m.error():
+            raise KafkaException(m.error())
+        print(m.partition(), m.offset())
 consumer.close()

@@ -1,15 +1,14 @@
-"""kafka-python: reads records as a member of a group, prints them, commits, and leaves."""
+"""kafka-python: a member of a group; prints "PARTITION OFFSET" of each record until SIGTERM, then commits and leaves."""
+import signal
 import sys
 from kafka import KafkaConsumer
-from kafka.structs import OffsetAndMetadata, TopicPartition
 
-addr, topic, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
-consumer = KafkaConsumer(topic, bootstrap_servers=addr, group_id=topic, auto_offset_reset="earliest", enable_auto_commit=False,
-                         consumer_timeout_ms=20000)
-for _ in range(n):
-    m = next(consumer)
-    print(m.value.decode())
-part = TopicPartition(topic, 0)
-consumer.commit({part: OffsetAndMetadata(m.offset + 1, "note")})
-assert consumer.committed(part) == m.offset + 1, consumer.committed(part)
-consumer.close(autocommit=False)
+addr, topic, group = sys.argv[1:]
+ended = []
+signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+consumer = KafkaConsumer(topic, bootstrap_servers=addr, group_id=group, auto_offset_reset="earliest", heartbeat_interval_ms=1000)
+while not ended:
+    for records in consumer.poll(timeout_ms=200).values():
+        for m in records:
+            print(m.partition, m.offset)
+consumer.close()
