@@ -105,6 +105,20 @@ func (t *Tables) Offsets(group string, f func(OffsetCommit) bool) {
 	}
 }
 
+// EachOffset goes through what the groups of a shard have committed, one group after another, until f says false. f is as in Offsets.
+func (t *Tables) EachOffset(shard int32, f func(group string, c OffsetCommit) bool) {
+	s := &t.shards[shard]
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for name, g := range s.groups {
+		for _, c := range g.offsets {
+			if !f(name, c) {
+				return
+			}
+		}
+	}
+}
+
 // Entries lists the keys of a group in order. The slice is the caller's, the values must not be written to.
 func (t *Tables) Entries(group string) []GroupEntry {
 	s := t.shard(group)

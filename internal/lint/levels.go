@@ -23,6 +23,7 @@ var levels = map[string]int{
 	"controller":         5,
 	"replication/isr":    5,
 	"group":              6,
+	"lag":                6,
 	"txn":                6,
 	"server/api":         7,
 	"server":             8,

@@ -11,7 +11,11 @@ import (
 	"github.com/keeplog/keeplog/config"
 	"github.com/keeplog/keeplog/controller"
 	"github.com/keeplog/keeplog/group"
+	"github.com/keeplog/keeplog/lag"
+	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/record"
+	"github.com/keeplog/keeplog/replication/isr"
 	"github.com/keeplog/keeplog/replication/quorum"
 )
 
@@ -25,6 +29,57 @@ func (n *Node) openGroups() {
 		Leased: n.leased, NewID: newMemberID, ExpiryInterval: live("offsets.retention.check.interval.ms"),
 		CommitTimeout: live("offsets.commit.timeout.ms"), Logger: n.loggers.room("group"),
 	})
+}
+
+// startLag makes what tells how far groups are behind, and takes its samples until the node stops.
+func (n *Node) startLag() *lag.Sampler {
+	s := lag.New(n.quorum.Tables(), lagSource{n})
+	n.jobs.Go(func() {
+		t := time.NewTicker(lag.Interval / 4)
+		defer t.Stop()
+		for {
+			s.Tick(n.o.Now())
+			select {
+			case <-n.stop:
+				return
+			case <-t.C:
+			}
+		}
+	})
+	return s
+}
+
+// lagSource is what the lag of groups is computed from.
+type lagSource struct{ n *Node }
+
+// Led goes through the partitions that this broker leads.
+func (s lagSource) Led(f func(p lag.Partition, e lag.Extent) bool) {
+	s.n.replicas.All(func(id log.Identity, p *isr.Partition) bool {
+		start, end, ok := p.Leads()
+		return !ok || f(lag.Partition{Topic: id.TopicID, Partition: id.Partition}, lag.Extent{Start: start, End: end})
+	})
+}
+
+// Find says who leads a partition.
+func (s lagSource) Find(p lag.Partition) (lag.Extent, lag.Place) {
+	if local, err := s.n.replicas.Partition(p.Topic, p.Partition); err == nil {
+		if start, end, ok := local.Leads(); ok {
+			return lag.Extent{Start: start, End: end}, lag.Here
+		}
+	}
+	if part, ok := s.n.quorum.Image().Partition(p.Topic, p.Partition); ok && part.Leader == metadata.NoLeader {
+		return lag.Extent{}, lag.Nowhere
+	}
+	return lag.Extent{}, lag.Elsewhere
+}
+
+// TimeOf reads the time of a record.
+func (s lagSource) TimeOf(p lag.Partition, o record.Offset) (ms int64, ok bool, err error) {
+	local, err := s.n.replicas.Partition(p.Topic, p.Partition)
+	if err != nil {
+		return 0, false, err
+	}
+	return local.TimeOf(o)
 }
 
 // closeGroups answers who waits for others to join: another broker will coordinate them.

@@ -139,7 +139,7 @@ func (n *Node) advertised() []metadata.Endpoint {
 func (n *Node) newServer() (err error) {
 	o := api.Options{
 		NodeID: n.cfg.NodeID(), Images: n.quorum, Replicas: api.FromISR(n.replicas), Controller: router{n.control, n.cluster}, Groups: n.groups, Dirs: n,
-		Settings: n.settings, Loggers: n.loggers, Now: n.o.Now, Logger: n.loggers.room("api"),
+		Settings: n.settings, Loggers: n.loggers, Lag: n.startLag(), Now: n.o.Now, Logger: n.loggers.room("api"),
 	}
 	if n.cluster != nil {
 		o.Cluster, o.Quorum = n.cluster, member{n.quorum, n.o.Now}

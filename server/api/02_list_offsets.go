@@ -40,6 +40,10 @@ func (a *API) listOffsets(c *Call, req *kmsg.ListOffsetsRequest) {
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
+	if err := a.addLag(c, req, resp); err != nil {
+		c.close(err)
+		return
+	}
 	c.reply(resp)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/keeplog/keeplog/protocol"
 )
 
-// Options are what an API works with. All but Loggers are needed.
+// Options are what an API works with. All but Loggers and Lag are needed.
 type Options struct {
 	NodeID     int32
 	Images     Images
@@ -20,6 +20,8 @@ type Options struct {
 	Dirs       Dirs
 	Settings   Settings
 	Loggers    Loggers
+	// Lag says how far groups are behind; nil: nobody does.
+	Lag Lag
 	// Cluster reaches the controller when another node is it; nil on a node alone, which always is.
 	Cluster Cluster
 	// Quorum is the members of the metadata log; nil is this node alone.

@@ -2,7 +2,11 @@ package api
 
 import (
 	"encoding/binary"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/keeplog/keeplog/lag"
 	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/record"
 )
@@ -28,4 +32,38 @@ func ParseLost(b []byte) (o log.Lost, ok bool) {
 	at := func(i int) int64 { return int64(binary.BigEndian.Uint64(b[i:])) }
 	o = log.Lost{From: record.Offset(at(0)), To: record.Offset(at(8)), Count: at(16)}
 	return o, o.From >= 0 && o.From < o.To && o.Count > 0 && o.Count <= int64(o.To-o.From)
+}
+
+// TagLag is a tagged field of ours in ListOffsets, version 6 and up. In a request, which may have no topics, it asks how far groups are behind
+// in the partitions that this broker leads, and in the answer it says so; package lag has the format of both. A broker that does not know it, or is
+// asked what is no question, answers without it.
+const TagLag uint32 = 10_002
+
+// Lag says how far groups are behind; *lag.Sampler is one.
+type Lag interface {
+	Ask(q *lag.Query, now time.Time) *lag.Answer
+}
+
+// lagRoom is what the answer about lag may take, in bytes.
+const lagRoom = 48 << 20
+
+// addLag adds what is asked about lag. It may read logs, and waits for room where the call has none yet.
+func (a *API) addLag(c *Call, req *kmsg.ListOffsetsRequest, resp *kmsg.ListOffsetsResponse) error {
+	var q *lag.Query
+	req.UnknownTags.Each(func(key uint32, value []byte) {
+		if key == TagLag {
+			q, _ = lag.ParseQuery(value)
+		}
+	})
+	if q == nil || a.o.Lag == nil {
+		return nil
+	}
+	if room := min(lagRoom, a.capacity); c.weight == 0 && (len(q.Groups) == 0 || len(q.Groups) > 100) {
+		if err := a.room.Acquire(c.Ctx, room); err != nil {
+			return err
+		}
+		c.weight = room
+	}
+	resp.UnknownTags.Set(TagLag, lag.AppendAnswer(nil, a.o.Lag.Ask(q, a.o.Now())))
+	return nil
 }
