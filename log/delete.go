@@ -10,7 +10,10 @@ import (
 )
 
 // DeleteLog takes a log out: it is closed, its mark freed durably, its directory renamed, and removed by a later Tick.
-func (d *Dir) DeleteLog(l *Log) error {
+func (d *Dir) DeleteLog(l *Log) error { return d.deleteLog(l, l.path) }
+
+// deleteLog deletes a log whose directory is at a path.
+func (d *Dir) deleteLog(l *Log, at string) error {
 	l.stop(fmt.Errorf("%w: %s is deleted", ErrClosed, l.path))
 	l.notify()
 	l.flushMu.Lock()
@@ -25,11 +28,11 @@ func (d *Dir) DeleteLog(l *Log) error {
 	for _, s := range v.segments {
 		gone = append(gone, s.Retire())
 	}
-	err := d.retire(Found{Identity: l.id, Path: l.path}, deleteSuffix, all(gone), delay)
+	err := d.retire(Found{Identity: l.id, Path: at}, deleteSuffix, all(gone), delay)
 	d.mu.Lock()
 	delete(d.logs, l.key())
 	if err != nil { // nobody has closed it: no clean stop covers it
-		d.unseen[l.path] = l.key()
+		d.unseen[at] = l.key()
 	}
 	d.mu.Unlock()
 	return err

@@ -32,6 +32,7 @@ type Move struct {
 	from   *Log
 	to     *Dir
 	future *Log
+	at     string        // the copy's directory
 	behind int64         // bytes copied since the copy was flushed
 	held   time.Duration // how long the log was held up
 
@@ -113,6 +114,7 @@ func (m *Move) begin(found *Found) (err error) {
 		f.moves = moves
 		return err
 	}
+	m.at = path.Join(to.path, o.name)
 	m.future, err = to.openLog(o)
 	return err
 }
@@ -305,5 +307,5 @@ func (m *Move) Stop() { m.from.mover.CompareAndSwap(m, nil) }
 // Drop ends a move and deletes the copy.
 func (m *Move) Drop() error {
 	m.Stop()
-	return m.to.DeleteLog(m.future)
+	return m.to.deleteLog(m.future, m.at)
 }

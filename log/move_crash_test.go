@@ -144,11 +144,11 @@ func (c *moveCrash) run(fs *vfs.CrashFS, others func(c *moveCrash)) {
 		defer func() { inside = false }()
 		where := fmt.Sprintf("call %d %v %s", e.Index, e.Op, e.Path)
 		for i, p := range fs.Policies() {
-			if everyState || (e.Index+int64(7*i)+phase)%61 == 0 {
+			if everyState || (e.Index+int64(7*i)+phase)%131 == 0 {
 				c.check(fs.Fork(p, uint64(e.Index)), where+", power loss "+p.String())
 			}
 		}
-		if everyState || (e.Index+phase)%13 == 0 {
+		if everyState || (e.Index+phase)%29 == 0 {
 			c.check(fs.ForkKilled(), where+", kill")
 		}
 	})

@@ -228,7 +228,7 @@ func TestMoveFollows(t *testing.T) {
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for copied := range 7 {
+			for copied := 0; copied < 8; copied += 3 {
 				d := newTwoDirs(t, vfs.NewMem(), crashConfig())
 				l := d.r.log(0)
 				for range 30 {
@@ -285,17 +285,18 @@ func TestMoveDropped(t *testing.T) {
 // takes each call with one of the errors; KEEPLOG_CRASH=all with all.
 func TestMoveFails(t *testing.T) {
 	errnos := []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.EMFILE}
-	stride, first := len(errnos), int(rand.Uint32()%3)
+	stride := 3 * len(errnos)
+	first := int(rand.Uint32()) % stride
 	switch {
 	case everyState:
 		stride, first = 1, 0
 	case raceDetector:
-		stride, first = 29, int(rand.Uint32()%29)
+		stride, first = 29, int(rand.Uint32())%29
 	}
 	t.Logf("from call %d on, each %d", first+1, stride)
 	for i, errno := range errnos {
 		t.Run(errno.Error(), func(t *testing.T) {
-			call := 1 + (first+i)%stride
+			call := 1 + (first+3*i)%stride
 			for moveWithFault(t, call, errno) {
 				call += stride
 			}

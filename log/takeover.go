@@ -201,11 +201,11 @@ func (m *Move) decide() (*Log, error) {
 	if err := f.dir.takeName(f.path, final); err != nil {
 		return nil, err
 	}
+	m.at = final
 	f.dir.marks.remember(mark)
 	f.dir.mu.Lock()
 	delete(f.dir.logs, f.key())
 	f.dir.mu.Unlock()
-	f.path = final
 	return f.dir.openLog(openOptions{
 		Identity: l.id, config: l.Config(), name: path.Base(final), bring: (*Log).openOrCreate,
 		ready: func(next *Log) {

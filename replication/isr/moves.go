@@ -209,9 +209,10 @@ func (t *transfer) end() {
 // drop deletes the copy, unless the move is through.
 func (t *transfer) drop() {
 	w := &t.p.moving
-	if !w.now.CompareAndSwap(t, nil) {
+	if w.now.Load() != t {
 		return
 	}
+	defer w.now.Store(nil) // only now may another begin
 	if err := t.move.Drop(); err != nil {
 		t.p.replicas.opts.Logger.Error("cannot delete a copy", "event", "replica.move.failed", "topic", t.p.id.Topic, "partition", t.p.id.Partition,
 			"to", t.move.Target().Path(), "error", err)
