@@ -10,7 +10,7 @@ PATH=$PATH:/usr/sbin
 # Debian's packages, one by one: an archive that lacks one does not cost the others.
 packages=(kcat python3-kafka python3-confluent-kafka rsyslog rsyslog-kafka)
 command -v npm > /dev/null || packages+=(nodejs npm)
-command -v java > /dev/null || packages+=(default-jre-headless)
+command -v javac > /dev/null || packages+=(default-jdk-headless)
 command -v mvn > /dev/null || packages+=(maven)
 missing=()
 for p in "${packages[@]}"; do
