@@ -24,7 +24,7 @@ import (
 
 // trio is three nodes over loopback, each with its own data directory.
 type trio struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	ports [3][3]int // of PLAINTEXT, CONTROLLER and REPLICATION
 	nodes [3]*Node
@@ -33,7 +33,7 @@ type trio struct {
 
 // freePorts picks ports that nobody listens on, below those that the system gives to connections that go out: a node that is down keeps its
 // port.
-func freePorts(t *testing.T) (ports [3][3]int) {
+func freePorts(t testing.TB) (ports [3][3]int) {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("ports from seed %d", seed)
@@ -53,7 +53,7 @@ func freePorts(t *testing.T) (ports [3][3]int) {
 	return ports
 }
 
-func newTrio(t *testing.T) *trio {
+func newTrio(t testing.TB) *trio {
 	t.Helper()
 	c := &trio{t: t, dir: t.TempDir(), ports: freePorts(t), log: t.Output()}
 	c.startAll()
@@ -129,7 +129,7 @@ func (c *trio) client(o ...kgo.Opt) *kgo.Client {
 }
 
 // eventually waits for a condition.
-func eventually(t *testing.T, what string, f func() error) {
+func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 const rootLogger = "root"
 
 // roomNames are the loggers of this process beside root: one a room.
-var roomNames = [...]string{"api", "controller", "isr", "log", "node", "peer", "quorum", "server"}
+var roomNames = [...]string{"api", "controller", "group", "isr", "log", "node", "peer", "quorum", "server"}
 
 // unset stands for a room's level that is root's.
 const unset = math.MinInt64
@@ -37,6 +37,9 @@ func newLoggers(to slog.Handler, level slog.Level) *loggers {
 
 // room is the logger of a room, which is one of roomNames; its lines say so.
 func (l *loggers) room(name string) *slog.Logger {
+	if l.own[name] == nil {
+		panic("node: no logger " + name)
+	}
 	return slog.New(roomHandler{Handler: l.to, root: &l.root, own: l.own[name]}).With("logger", name)
 }
 

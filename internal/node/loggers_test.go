@@ -55,6 +55,12 @@ func TestLoggers(t *testing.T) {
 	if !l.Has("root") || !l.Has("quorum") || l.Has("vfs") || len(l.Levels()) != len(roomNames)+1 {
 		t.Error(l.Levels())
 	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a room that has no level was given a logger, whose first line would end the process")
+		}
+	}()
+	l.room("vfs")
 }
 
 // Levels are read and changed as Kafka's tool does, with effect at once.
