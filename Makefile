@@ -10,7 +10,7 @@ SECONDS_EACH ?= 20
 # What runs for long under `make soak` and for seconds in CI: storage harnesses in one process, the kill loop on the real binary.
 HARNESSES = ./internal/logtest ./test/killloop
 
-.PHONY: run build test race lint fmt harness seeded soak sim bubble torture powerfail interop bench fuzz clean
+.PHONY: run build test race lint fmt harness seeded soak sim bubble torture powerfail interop interop-long bench fuzz clean
 
 run: build
 	bin/keeplog serve $(ARGS)
@@ -68,6 +68,11 @@ powerfail: build
 
 interop: build
 	cd test/interop && KEEPLOG_BINARY=$(CURDIR)/bin/keeplog $(GO) test -count=1 -timeout 20m ./...
+
+# franz-go's own group tests at 20,000 records, classic and KIP-848, three runs each on one node and on three.
+interop-long: build
+	KEEPLOG_BINARY=$(CURDIR)/bin/keeplog bash test/interop/franz_suite.sh -n 1 -c 3
+	KEEPLOG_BINARY=$(CURDIR)/bin/keeplog bash test/interop/franz_suite.sh -n 3 -c 3
 
 bench:
 	CGO_ENABLED=0 $(GO) test -run '^$$' -bench . -benchmem ./...

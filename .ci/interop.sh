@@ -45,3 +45,4 @@ INTEROP_REQUIRE=$(IFS=,; echo "${required[*]}")
 export INTEROP_REQUIRE
 echo "required: $INTEROP_REQUIRE"
 make interop
+KEEPLOG_BINARY=$PWD/bin/keeplog bash test/interop/franz_suite.sh -r 2000 -t 2m
