@@ -102,9 +102,6 @@ func (c *consumer) admit(r *JoinGroupRequest, told subscription, env Env) Effect
 	}
 	delete(c.promised, id)
 	old := c.staticOf(r.InstanceID)
-	if old != nil && r.MemberID == "" && c.mayDowngrade([]*consumerMember{old}, 1, env) {
-		return c.downgrade([]*consumerMember{old}, &classicJoiner{id, r}, env)
-	}
 	before := c.find(id)
 	if old != nil && r.MemberID == "" {
 		before = c.rename(old, id)
@@ -126,6 +123,9 @@ func (c *consumer) admit(r *JoinGroupRequest, told subscription, env Env) Effect
 	changed := !slices.Equal(member.topics, before.topics) || before.regex != ""
 	c.dropRegexes()
 	c.refresh(changed, changed || c.assignorName() != assignor, env)
+	if old != nil && old.classic == nil && c.mayDowngrade(env) {
+		return c.downgrade(id, c.epoch, env)
+	}
 	c.lookUp(nil, env)
 	c.assign(env)
 	after := c.reconcile(&member, reportedBy(identified(told.owned, env.Topics)), changed, env)

@@ -33,9 +33,6 @@ func (c *consumer) consumerLeave(r *ConsumerHeartbeatRequest, env Env) Effects {
 // fence takes members out, whatever they hold. Where only members that speak the classic protocol stay, the group becomes a
 // classic one.
 func (c *consumer) fence(out []*consumerMember, env Env) Effects {
-	if c.mayDowngrade(out, 0, env) {
-		return c.downgrade(out, nil, env)
-	}
 	for _, m := range out {
 		c.remove(m.id)
 	}
@@ -48,19 +45,8 @@ func (c *consumer) fence(out []*consumerMember, env Env) Effects {
 		// There is nothing to assign, and the next member need not wait for the assignment interval.
 		c.assignmentEpoch, c.assignedMs = c.epoch, 0
 	}
-	return Effects{Entries: c.flush()}
-}
-
-// mayDowngrade says whether the group is to become a classic one when some members have gone and others have come.
-func (c *consumer) mayDowngrade(out []*consumerMember, come int, env Env) bool {
-	classics := c.classics + come
-	for _, m := range out {
-		if m.classic != nil {
-			classics--
-		}
+	if c.mayDowngrade(env) {
+		return c.downgrade("", c.epoch-1, env)
 	}
-	policy := env.Settings.Consumer.Migration
-	stay := len(c.members) - len(out) + come
-	return stay > 0 && classics == stay && c.classics < len(c.members) && stay <= env.Settings.MaxSize &&
-		(policy == migrationBidirectional || policy == migrationDowngrade)
+	return Effects{Entries: c.flush()}
 }

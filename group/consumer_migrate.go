@@ -165,31 +165,27 @@ func (c *consumer) withoutHeld(m *consumerMember) {
 	}
 }
 
-// classicJoiner is a static member that joins by the classic protocol.
-type classicJoiner struct {
-	id string
-	r  *JoinGroupRequest
+// mayDowngrade says whether the group is to become a classic one, because all its members speak the classic protocol.
+func (c *consumer) mayDowngrade(env Env) bool {
+	policy := env.Settings.Consumer.Migration
+	return len(c.members) > 0 && c.classics == len(c.members) && len(c.members) <= env.Settings.MaxSize &&
+		(policy == migrationBidirectional || policy == migrationDowngrade)
 }
 
-// unheard is more generations than a group can go through before it has one that is stored.
-const unheard = 1 << 10
-
-// downgrade makes a classic group of the members that stay, all of which speak the classic protocol. What they hold becomes
-// their assignment, and all are to join again: a classic group needs a leader that knows it is one, to look after the topics.
-func (c *consumer) downgrade(out []*consumerMember, in *classicJoiner, env Env) Effects {
+// downgrade makes a classic group of the members, all of which speak the classic protocol. What they hold becomes their
+// assignment, and all are to join again: a classic group needs a leader that knows it is one, to look after the topics. A
+// joiner is already there and waits for its answer.
+//
+// What is stored stays a consumer group until the first classic generation has its assignment. A coordinator that takes over
+// before goes on with that one.
+func (c *consumer) downgrade(joiner string, generation int32, env Env) Effects {
 	k := newClassic(c.id)
 	k.stored = c.stored()
 	kind := consumerProtocol
-	k.protocolType, k.generation = &kind, c.epoch
+	k.protocolType, k.generation = &kind, generation
 	for _, id := range c.memberIDs() {
 		from := c.members[id]
-		to := in.member(from)
-		if !slices.Contains(out, from) {
-			to = downgraded(from)
-		}
-		if to == nil {
-			continue
-		}
+		to := downgraded(from)
 		to.assignment = appendAssignment(nil, subscriptionVersion(to), named(from.assigned.partitions(), env.Topics))
 		k.members = append(k.members, to)
 		k.byID[to.id] = to
@@ -205,28 +201,13 @@ func (c *consumer) downgrade(out []*consumerMember, in *classicJoiner, env Env) 
 	k.enter(classicStable, env.Now)
 	k.learnTopics()
 	f := &effects{c: k, env: env}
-	// What is stored has a generation that no member has heard of: a coordinator that takes over before the next one is there
-	// has everybody join again.
-	k.generation += unheard
-	k.store(f)
-	k.generation -= unheard
-	if in != nil {
-		k.byID[in.id].joining = env.Ticket
+	if joiner != "" {
+		k.byID[joiner].joining = env.Ticket
 	}
 	k.prepare(f)
+	f.Entries = append(c.flush(), f.Entries...)
 	f.Become = k
 	return f.Effects
-}
-
-// member is the joiner in the place of the static member that it replaces; nil without one.
-func (in *classicJoiner) member(from *consumerMember) *member {
-	if in == nil || in.r.InstanceID == nil || *in.r.InstanceID != from.instance {
-		return nil
-	}
-	return &member{
-		id: in.id, instance: in.r.InstanceID, clientID: in.r.ClientID, clientHost: in.r.ClientHost,
-		session: in.r.SessionTimeout, rebalance: max(in.r.RebalanceTimeout, 0), protocols: in.r.Protocols,
-	}
 }
 
 func downgraded(from *consumerMember) *member {
