@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -55,13 +56,14 @@ func changesIn(records []metadata.Record) int {
 }
 
 // Submit commits, as the leader, a command that another node's lane of offsets made, and waits until it is applied here. It is safe to
-// repeat. Errors: ErrNotLeader, ErrNotProposed and one for a payload that is no such command say that nothing was proposed now,
+// repeat. The payload stays the caller's. Errors: ErrNotLeader, ErrNotProposed and one for a payload that is no such command say that nothing was proposed now,
 // ErrUnknownOutcome and ErrClosed that it may have been.
 func (q *Quorum) Submit(ctx context.Context, payload []byte) (metadata.Outcome, error) {
 	if err := checkSubmitted(payload); err != nil {
 		return metadata.Outcome{}, err
 	}
-	return q.submit(ctx, payload)
+	// Raft keeps what it is given for members that are behind, long after the answer.
+	return q.submit(ctx, bytes.Clone(payload))
 }
 
 // checkSubmitted wants a command of the lane of offsets that every node can apply: what cannot be read would end them all.

@@ -109,7 +109,11 @@ func (w *carrier) carry(ctx context.Context, link [2]int, payload []byte) (metad
 	if q == nil {
 		return metadata.Outcome{}, errors.New("connection refused")
 	}
+	payload = bytes.Clone(payload)
 	out, err := q.Submit(ctx, payload)
+	for i := range payload {
+		payload[i] = 0xff // as a server's buffer, which the next request is read into
+	}
 	if err != nil {
 		return metadata.Outcome{}, err
 	}
@@ -171,6 +175,38 @@ func (w *carrier) sameTables() {
 			w.c.t.Errorf("node %d has other groups", id)
 		}
 	}
+}
+
+// TestSubmittedBytesAreTheCallers uses the bytes of a command again once it is answered, while a follower has not heard of it yet.
+func TestSubmittedBytesAreTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3)
+		w := withGroups(c)
+		c.start().ready()
+		w.runs()
+		c.leader().propose(offsetsTopic)
+		var from, behind int
+		for id := range c.nodes {
+			w.register(id, 1)
+			switch {
+			case id == c.leader().id:
+			case from == 0:
+				from = id
+			default:
+				behind = id
+			}
+		}
+		epoch := w.give("group", from)
+		c.isolate(behind, true)
+		for offset := range int64(20) {
+			if _, err := c.nodes[from].q.ProposeOffsets(t.Context(), []metadata.Record{commitOf("group", epoch, 0, offset)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.isolate(behind, false)
+		w.sameTables()
+		c.close()
+	})
 }
 
 // TestOffsetsFromEveryNode commits on the leader and on others, reads it everywhere, and an old coordinator is refused.
