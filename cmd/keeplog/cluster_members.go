@@ -151,18 +151,16 @@ func (a *app) showJoin(v *clusterView) error {
 			}
 		}
 	}
-	command := fmt.Sprintf("keeplog serve --config node-%d.properties --join %s", next, join)
 	properties := []string{
 		fmt.Sprintf("node.id=%d", next),
 		"listeners=PLAINTEXT://HOST:9092,CONTROLLER://HOST:9093,REPLICATION://HOST:9094",
 		"controller.listener.names=CONTROLLER", "inter.broker.listener.name=REPLICATION", "log.dirs=DIR",
 	}
-	body := struct {
-		Version    int      `json:"version"`
-		ID         int32    `json:"id"`
-		Properties []string `json:"properties"`
-		Command    string   `json:"command"`
-	}{1, next, properties, command}
+	if len(v.brokers) == 1 && join == "HOST:PORT" {
+		return a.showGrow(v.brokers[0].id, properties[1:])
+	}
+	command := fmt.Sprintf("keeplog serve --config node-%d.properties --join %s", next, join)
+	body := joinBody{1, next, properties, []string{command}}
 	return a.show(result{body: body, text: func(t *text) {
 		t.line("On the new machine, node-%d.properties:", next)
 		for _, p := range properties {
@@ -171,6 +169,39 @@ func (a *app) showJoin(v *clusterView) error {
 		t.line("then: %s", command)
 		t.line("It joins and holds nothing yet. To give it replicas: keeplog cluster reassign --to %s", numbers(append(brokerIDs(v), next)))
 		t.line("To let it vote on the metadata: keeplog cluster add %d", next)
+	}})
+}
+
+// joinBody is what is printed for programs: the properties of the new node's file, and the commands on it.
+type joinBody struct {
+	Version    int      `json:"version"`
+	ID         int32    `json:"id"`
+	Properties []string `json:"properties"`
+	Commands   []string `json:"commands"`
+}
+
+// showGrow tells how a node that runs alone, where no other can reach it, becomes one of three.
+func (a *app) showGrow(alone int32, common []string) error {
+	voters := "controller.quorum.voters="
+	var commands []string
+	for i := range int32(3) {
+		if i > 0 {
+			voters += ","
+		}
+		voters += fmt.Sprintf("%d@HOST%d:9093", alone+i, alone+i)
+		commands = append(commands, fmt.Sprintf("keeplog serve --config node-%d.properties", alone+i))
+	}
+	properties := append([]string{"node.id=N"}, append(slices.Clone(common), voters)...)
+	return a.show(result{body: joinBody{1, alone + 1, properties, commands}, text: func(t *text) {
+		t.line("Node %d runs alone, and no other node can reach it. Three nodes have the same list, each in its node-N.properties:", alone)
+		for _, p := range properties {
+			t.line("  %s", p)
+		}
+		t.line("Node %d keeps its data directory and is started again with that file, the others with empty ones:", alone)
+		for _, c := range commands {
+			t.line("  %s", c)
+		}
+		t.line("They hold nothing yet. To give every partition three replicas: keeplog cluster reassign --factor 3")
 	}})
 }
 

@@ -1,10 +1,13 @@
 package quorum
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -434,4 +437,20 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestJoinWithoutAnAnswer: who joins, and reaches nobody, says whom it has asked and why that failed, once.
+func TestJoinWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		var out bytes.Buffer
+		n := c.nodes[2]
+		n.o.Voters, n.o.Join, n.o.Logger = nil, []string{memAddress(1)}, slog.New(slog.NewTextHandler(&out, nil))
+		n.start()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := out.String(); strings.Count(got, "no_answer") != 1 || !strings.Contains(got, memAddress(1)+": ") || !strings.Contains(got, "level=WARN") {
+			t.Errorf("while nobody answers:\n%s", got)
+		}
+	})
 }

@@ -27,9 +27,10 @@ type peers struct {
 	changing chan struct{}
 
 	// said is the last thing that the node waited for, so that it is logged once; told the leader that has had this node's
-	// hello. Both are the greeter's own.
-	said string
-	told metadata.BrokerID
+	// hello; silent are the addresses to join at that did not answer, with why. All are the greeter's own.
+	said   string
+	told   metadata.BrokerID
+	silent []string
 	// checked is the image up to which the members have compared their histories, lastCheck when; they are those of tend.
 	checked   uint64
 	lastCheck time.Time
@@ -181,7 +182,7 @@ func (s *peers) askAll(ctx context.Context) []*hello {
 	for _, a := range q.o.Join {
 		asks = append(asks, func() (*hello, error) { return s.askAt(ctx, a) })
 	}
-	answers := make([]*hello, len(asks))
+	answers, silent := make([]*hello, len(asks)), make([]string, len(asks))
 	var wg sync.WaitGroup
 	for i, f := range asks {
 		wg.Go(func() {
@@ -191,9 +192,13 @@ func (s *peers) askAll(ctx context.Context) []*hello {
 			} else if errors.Is(err, ErrForeign) {
 				q.o.Logger.Warn("a listed node belongs to another cluster", "error", err)
 			}
+			if join := i - (len(asks) - len(q.o.Join)); err != nil && join >= 0 {
+				silent[i] = fmt.Sprintf("%s: %v", q.o.Join[join], err)
+			}
 		})
 	}
 	wg.Wait()
+	s.silent = slices.DeleteFunc(silent, func(why string) bool { return why == "" })
 	return slices.DeleteFunc(answers, func(h *hello) bool { return h == nil })
 }
 
@@ -276,9 +281,18 @@ func (s *peers) act(ctx context.Context, c course) {
 	case actJoin:
 		s.join(ctx, c)
 	case actWait:
-		if c.wait != s.said {
-			s.said = c.wait
-			q.o.Logger.Info("waiting for " + c.wait)
+		said := c.wait
+		for _, why := range s.silent {
+			address, _, _ := strings.Cut(why, ": ")
+			said += " " + address
+		}
+		if said != s.said {
+			s.said = said
+			if len(s.silent) == 0 {
+				q.o.Logger.Info("waiting for " + c.wait)
+			} else {
+				q.o.Logger.Warn("waiting for "+c.wait, "no_answer", s.silent)
+			}
 		}
 	}
 }
