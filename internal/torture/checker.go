@@ -38,7 +38,7 @@ const (
 
 // Kinds are all kinds, in the order in which they are told.
 func Kinds() []Kind {
-	return []Kind{Lost, Duplicated, Reordered, Reused, Differs, WentBack, Strange, GivenUp, NotHealed, Ended, Damaged}
+	return append([]Kind{Lost, Duplicated, Reordered, Reused, Differs, WentBack, Strange, GivenUp, NotHealed, Ended, Damaged}, groupKinds()...)
 }
 
 // maxTold is how many violations of a kind are told in words.
@@ -56,6 +56,9 @@ type Checker struct {
 	told   map[Kind][]string
 	acked  int64
 	read   int64
+	shares map[Share]*shareHistory
+	// commits counts acknowledged offsets of groups.
+	commits int64
 }
 
 // history is what is known of one partition. Guarded by Checker.mu.
@@ -82,7 +85,7 @@ const (
 
 // NewChecker returns a Checker that has seen nothing.
 func NewChecker() *Checker {
-	return &Checker{parts: map[Partition]*history{}, counts: map[Kind]int{}, told: map[Kind][]string{}}
+	return &Checker{parts: map[Partition]*history{}, counts: map[Kind]int{}, told: map[Kind][]string{}, shares: map[Share]*shareHistory{}}
 }
 
 // Violated counts a violation that was seen elsewhere.

@@ -19,6 +19,8 @@ type Verdict struct {
 	Faults map[string]int
 	// Acknowledged and Read count records; Read counts one once for each reader that was given it.
 	Acknowledged, Read int64
+	// Commits counts acknowledged offsets of groups.
+	Commits int64
 	// Counts are the violations of each kind, Told some of them in words.
 	Counts map[Kind]int
 	Told   map[Kind][]string
@@ -38,7 +40,8 @@ func (c *Checker) Verdict() Verdict {
 	for _, p := range c.partitions() {
 		c.judge(p, c.parts[p])
 	}
-	return Verdict{Acknowledged: c.acked, Read: c.read, Counts: c.counts, Told: c.told, Partitions: len(c.parts)}
+	c.judgeGroups()
+	return Verdict{Acknowledged: c.acked, Read: c.read, Commits: c.commits, Counts: c.counts, Told: c.told, Partitions: len(c.parts)}
 }
 
 // Violations is how many there are, of all kinds.
@@ -64,7 +67,10 @@ func (v *Verdict) Sums() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "acknowledged %d", v.Acknowledged)
 	for _, k := range Kinds() {
-		always := slices.Contains([]Kind{Lost, Duplicated, Reordered, Reused, Differs, WentBack}, k)
+		always := slices.Contains([]Kind{Lost, Duplicated, Reordered, Reused, Differs, WentBack}, k) || v.Commits > 0 && slices.Contains(groupKinds(), k)
+		if k == CommitLost && v.Commits > 0 {
+			fmt.Fprintf(&b, "  commits %d", v.Commits)
+		}
 		if always || v.Counts[k] > 0 {
 			fmt.Fprintf(&b, "  %s %d", k, v.Counts[k])
 		}
