@@ -18,7 +18,6 @@ type Log struct {
 	progress func()
 
 	config    atomic.Pointer[Config]
-	future    atomic.Bool // a copy under way: the replica is in another directory
 	view      atomic.Pointer[view]
 	start     atomic.Int64 // log start offset
 	watermark atomic.Int64 // −1: never told
@@ -32,12 +31,18 @@ type Log struct {
 	f       flusher
 	markMu  sync.Mutex // guards mark and its slot; taken after flushMu, never with mu
 	mark    Mark
-	moves   uint32 // guarded by markMu: Mark.Moves
-	mover   atomic.Pointer[Move]
+	moving
 
 	commit   commitState // the coordinator's
 	schedule logSchedule // Tick's
 	loaded   record.Offset
+}
+
+// moving is what a log knows of moves to another directory.
+type moving struct {
+	future atomic.Bool // this is a copy under way: the replica is elsewhere
+	moves  uint32      // Mark.Moves; guarded by markMu
+	mover  atomic.Pointer[Move]
 }
 
 // view is the list of segments, the oldest first; the last is active. It never changes; a new one replaces it.

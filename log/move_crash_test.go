@@ -28,6 +28,16 @@ type moveCrash struct {
 	states            int
 }
 
+// seeded is a generator by KEEPLOG_SEED, else by another seed each time.
+func seeded(t *testing.T) *rand.Rand {
+	seed := uint64(time.Now().UnixNano())
+	if n, err := strconv.ParseUint(os.Getenv("KEEPLOG_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	t.Logf("KEEPLOG_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
 // append adds a batch and waits for its acknowledgement.
 func (c *moveCrash) append() {
 	c.t.Helper()
@@ -210,13 +220,8 @@ func TestMoveCrash(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			seed := rand.Uint64()
-			if n, err := strconv.ParseUint(os.Getenv("KEEPLOG_SEED"), 10, 64); err == nil {
-				seed = n
-			}
-			t.Logf("seed %d", seed)
 			fs := vfs.NewCrash()
-			c := &moveCrash{t: t, d: newTwoDirs(t, fs, crashConfig()), rng: rand.New(rand.NewPCG(seed, 1)), cut: -1}
+			c := &moveCrash{t: t, d: newTwoDirs(t, fs, crashConfig()), rng: seeded(t), cut: -1}
 			c.at, c.l = c.d.r, c.d.r.log(0)
 			for range 8 {
 				c.append()

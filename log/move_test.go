@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"syscall"
@@ -286,12 +285,13 @@ func TestMoveDropped(t *testing.T) {
 func TestMoveFails(t *testing.T) {
 	errnos := []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.EMFILE}
 	stride := 3 * len(errnos)
-	first := int(rand.Uint32()) % stride
+	rng := seeded(t)
+	first := rng.IntN(stride)
 	switch {
 	case everyState:
 		stride, first = 1, 0
 	case raceDetector:
-		stride, first = 29, int(rand.Uint32())%29
+		stride, first = 29, rng.IntN(29)
 	}
 	t.Logf("from call %d on, each %d", first+1, stride)
 	for i, errno := range errnos {

@@ -162,7 +162,7 @@ func (p *Partition) transfer(m *log.Move) {
 }
 
 // resume goes on with a copy that was under way at the last stop. Where the replica here has lost data, the copy may be all that is left
-// of it: it is put aside.
+// of it: it is put aside, which a line of the log tells.
 func (p *Partition) resume() {
 	w := &p.moving
 	w.mu.Lock()
@@ -172,7 +172,7 @@ func (p *Partition) resume() {
 		if !ok || w.ended {
 			continue
 		}
-		err := errors.New("isr: the replica misses data")
+		var err error
 		if _, lost := p.log.MissingData(); lost {
 			err = d.Quarantine(*found, "the replica of which it is a copy has lost data")
 		} else {

@@ -6,14 +6,13 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keeplog/keeplog/config"
@@ -150,7 +149,9 @@ func (s *shelves) fill(n int) {
 	}
 }
 
-func TestPlace(t *testing.T) {
+func TestPlace(t *testing.T) { synctest.Test(t, place) }
+
+func place(t *testing.T) {
 	s := newShelves(t)
 	s.fill(50)
 	if err := s.place("/nowhere"); !errors.Is(err, ErrUnknownDirectory) {
@@ -215,7 +216,9 @@ func TestPlace(t *testing.T) {
 }
 
 // A replica that is not here yet begins where it was asked for.
-func TestPlaceBeforeItIsThere(t *testing.T) {
+func TestPlaceBeforeItIsThere(t *testing.T) { synctest.Test(t, placeBeforeItIsThere) }
+
+func placeBeforeItIsThere(t *testing.T) {
 	s := newShelves(t)
 	for i, dir := range []string{"/c", "/c", "/a", "/b"} {
 		name, id := fmt.Sprintf("later%d", i), metadata.TopicID{9, byte(i)}
@@ -233,7 +236,9 @@ func TestPlaceBeforeItIsThere(t *testing.T) {
 }
 
 // A topic that is deleted takes its copy along, and one that comes under its name begins anew.
-func TestDeletedWhileItMoves(t *testing.T) {
+func TestDeletedWhileItMoves(t *testing.T) { synctest.Test(t, deletedWhileItMoves) }
+
+func deletedWhileItMoves(t *testing.T) {
 	s := newShelves(t)
 	s.fill(20)
 	s.rate.Store(1)
@@ -257,43 +262,47 @@ func TestDeletedWhileItMoves(t *testing.T) {
 // A target that is full or fails loses the copy; the replica stays as it is.
 func TestMoveToABadDisk(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
-		t.Run(errno.Error(), func(t *testing.T) {
-			s := newShelves(t)
-			s.fill(50)
-			from, to := s.home(), s.elsewhere()[0]
-			ops := []vfs.Op{vfs.OpWrite}
-			if errno == syscall.EIO {
-				ops = append(ops, vfs.OpSyncData, vfs.OpSync)
-			}
-			fault := s.fs.Inject(vfs.Fault{Ops: ops, Path: to + "/*/*", Nth: 4, Sticky: true, Err: errno})
-			if err := s.place(to); err != nil {
-				t.Fatal(err)
-			}
-			s.eventually("the move is over", func() bool { return s.partition().moving.now.Load() == nil })
-			if fault.Hits() == 0 || s.home() != from {
-				t.Fatalf("%d faults, it is in %s", fault.Hits(), s.home())
-			}
-			s.fill(5)
-			s.fs.Heal()
-			if errno == syscall.EIO {
-				if err := s.place(to); !errors.Is(err, ErrOffline) {
-					t.Fatal("a directory that is offline:", err)
-				}
-				return
-			}
-			if got := fmt.Sprint(s.names()); got != "["+from+"/orders-0]" {
-				t.Fatal(got)
-			}
-			if err := s.place(to); err != nil {
-				t.Fatal(err)
-			}
-			s.eventually("it has moved", func() bool { return s.home() == to })
-		})
+		t.Run(errno.Error(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { toABadDisk(t, errno) }) })
 	}
 }
 
+func toABadDisk(t *testing.T, errno syscall.Errno) {
+	s := newShelves(t)
+	s.fill(50)
+	from, to := s.home(), s.elsewhere()[0]
+	ops := []vfs.Op{vfs.OpWrite}
+	if errno == syscall.EIO {
+		ops = append(ops, vfs.OpSyncData, vfs.OpSync)
+	}
+	fault := s.fs.Inject(vfs.Fault{Ops: ops, Path: to + "/*/*", Nth: 4, Sticky: true, Err: errno})
+	if err := s.place(to); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("the move is over", func() bool { return s.partition().moving.now.Load() == nil })
+	if fault.Hits() == 0 || s.home() != from {
+		t.Fatalf("%d faults, it is in %s", fault.Hits(), s.home())
+	}
+	s.fill(5)
+	s.fs.Heal()
+	if errno == syscall.EIO {
+		if err := s.place(to); !errors.Is(err, ErrOffline) {
+			t.Fatal("a directory that is offline:", err)
+		}
+		return
+	}
+	if got := fmt.Sprint(s.names()); got != "["+from+"/orders-0]" {
+		t.Fatal(got)
+	}
+	if err := s.place(to); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it has moved", func() bool { return s.home() == to })
+}
+
 // The topic's settings reach the log wherever it is.
-func TestSettingsOfALogThatMoves(t *testing.T) {
+func TestSettingsOfALogThatMoves(t *testing.T) { synctest.Test(t, settingsOfALogThatMoves) }
+
+func settingsOfALogThatMoves(t *testing.T) {
 	s := newShelves(t)
 	s.fill(10)
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -308,6 +317,7 @@ func TestSettingsOfALogThatMoves(t *testing.T) {
 			c := s.settings
 			c.Segment.Bytes = 8<<10 + i
 			s.partition().configure(c)
+			time.Sleep(100 * time.Microsecond)
 		}
 	}()
 	for range 10 {
@@ -372,17 +382,16 @@ func (k *kept) check(s *shelves, records map[record.Offset]string, start, asked 
 
 // A broker moves its replica about, gives moves up, deletes records, is killed and loses its power, while producers write: everything that was
 // acknowledged is there.
-func TestMovesAtRandom(t *testing.T) {
-	seed := rand.Uint64()
-	if n, err := strconv.ParseUint(os.Getenv("KEEPLOG_SEED"), 10, 64); err == nil {
-		seed = n
-	}
-	t.Logf("seed %d", seed)
+func TestMovesAtRandom(t *testing.T) { synctest.Test(t, movesAtRandom) }
+
+func movesAtRandom(t *testing.T) {
+	seed := chaosSeed()
+	t.Logf("KEEPLOG_SEED=%d", seed)
 	rng := rand.New(rand.NewPCG(seed, 2))
 	s := newShelves(t)
 	k := &kept{records: map[record.Offset]string{}}
 	moved := 0
-	for life := range 6 {
+	for life := range 5 {
 		stop := make(chan struct{})
 		var writers sync.WaitGroup
 		for w := range 3 {
@@ -431,7 +440,7 @@ func TestMovesAtRandom(t *testing.T) {
 			case 2:
 				s.dirs[rng.IntN(3)].Tick(time.UnixMilli(nowMs + rng.Int64N(100_000)))
 			default:
-				time.Sleep(time.Duration(rng.IntN(3000)) * time.Microsecond)
+				time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond)
 			}
 		}
 		k.mu.Lock()

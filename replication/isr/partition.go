@@ -14,13 +14,18 @@ import (
 	"github.com/keeplog/keeplog/record"
 )
 
+// lodging is where a partition's log is.
+type lodging struct {
+	log     *shelf   // set before the Partition is shown to anyone; nil where the directory did not open
+	openErr error    // why log is nil
+	dir     *log.Dir // guarded by Replicas.mu; a move changes it
+}
+
 // Partition is one partition on this broker. All methods are safe for concurrent use.
 type Partition struct {
 	id       log.Identity
 	replicas *Replicas
-	log      *shelf   // set before the Partition is shown to anyone; nil where the directory did not open
-	openErr  error    // why log is nil
-	dir      *log.Dir // guarded by Replicas.mu; a move changes it
+	lodging
 
 	role          atomic.Pointer[role]
 	highWatermark atomic.Int64

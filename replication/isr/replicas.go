@@ -320,7 +320,7 @@ func (r *Replicas) place(found map[log.Identity]*log.Dir, id log.Identity) *log.
 
 // opened takes a partition in whose log is open, or did not open: that is its own trouble and nobody else's.
 func (r *Replicas) opened(dir *log.Dir, o log.OpenResult) {
-	p := &Partition{id: o.Identity, replicas: r, openErr: o.Err, dir: dir}
+	p := &Partition{id: o.Identity, replicas: r, lodging: lodging{openErr: o.Err, dir: dir}}
 	if o.Err != nil {
 		r.opts.Logger.Error("a partition's log did not open", "event", "partition.open.failed", "topic", o.Topic,
 			"partition", o.Partition, "error", o.Err)
