@@ -84,8 +84,13 @@ func (c *classic) DescribeClassic() *GroupDescription {
 		shown := MemberDescription{
 			MemberID: m.id, InstanceID: m.instance, ClientID: m.clientID, ClientHost: m.clientHost, Assignment: m.assignment,
 		}
-		if c.state == classicStable {
+		switch c.state {
+		case classicStable:
 			shown.Metadata = m.metadata(c.protocol)
+		case classicPreparing:
+			shown.Awaited = m.joining == 0
+		case classicCompleting:
+			shown.Awaited = m.id == c.leader && m.syncing == 0
 		}
 		d.Members = append(d.Members, shown)
 	}

@@ -258,6 +258,8 @@ type MemberDescription struct {
 	InstanceID           *string
 	ClientID, ClientHost string
 	Metadata, Assignment []byte
+	// Awaited says that a rebalance waits for this member: to join again, or for the assignment that it makes as the leader.
+	Awaited bool
 }
 
 // ConsumerGroupDescription answers ConsumerGroupDescribe for one group.

@@ -186,3 +186,33 @@ func Drain(lag int64, in, out float64) (d time.Duration, ok bool) {
 	}
 	return longest, true
 }
+
+// Rates add up partitions.
+type Rates struct {
+	lag     int64
+	in, out float64
+	known   int
+	unknown bool
+}
+
+// Add takes a partition in; rates are nil where they are not known.
+func (r *Rates) Add(lag int64, in, out *float64) {
+	r.lag += lag
+	if in == nil || out == nil {
+		r.unknown = true
+		return
+	}
+	r.in, r.out, r.known = r.in+*in, r.out+*out, r.known+1
+}
+
+// Sum is the rates of all; ok is false where one is not known.
+func (r *Rates) Sum() (in, out float64, ok bool) { return r.in, r.out, r.known > 0 && !r.unknown }
+
+// Trend is that of all together.
+func (r *Rates) Trend() Trend {
+	if r.known == 0 || r.unknown {
+		return TrendUnknown
+	}
+	const window = 60
+	return trend(max(0, r.lag-int64((r.in-r.out)*window)), r.lag, r.in)
+}

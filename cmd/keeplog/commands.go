@@ -11,6 +11,7 @@ func commands() []func(*app) *cobra.Command {
 		newClusterCommand,
 		newProduceCommand,
 		newConsumeCommand,
+		newGroupCommand,
 		newDumpCommand,
 		newCheckCommand,
 		newConfigCommand,

@@ -58,6 +58,9 @@ func (a *API) describedGroup(c *Call, out *kmsg.DescribeGroupsResponseGroup, res
 			MemberID: m.MemberID, InstanceID: m.InstanceID, ClientID: m.ClientID, ClientHost: m.ClientHost,
 			ProtocolMetadata: notNil(m.Metadata), MemberAssignment: notNil(m.Assignment),
 		}
+		if m.Awaited {
+			out.Members[i].UnknownTags.Set(TagAwaited, []byte{1})
+		}
 		size += 200 + len(m.MemberID) + len(m.ClientID) + len(m.ClientHost) + len(m.Metadata) + len(m.Assignment)
 	}
 	return size

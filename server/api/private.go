@@ -39,6 +39,10 @@ func ParseLost(b []byte) (o log.Lost, ok bool) {
 // asked what is no question, answers without it.
 const TagLag uint32 = 10_002
 
+// TagAwaited is a tagged field of ours in a member of a DescribeGroups answer, version 5 and up: one byte, 1. It is there when a rebalance waits
+// for this member, to join again or, for the leader, to make the assignment.
+const TagAwaited uint32 = 10_003
+
 // Lag says how far groups are behind; *lag.Sampler is one.
 type Lag interface {
 	Ask(q *lag.Query, now time.Time) *lag.Answer

@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/keeplog/keeplog/lag"
+	"github.com/keeplog/keeplog/server/api"
+)
+
+// groupsAtOnce is how many groups one question about lag names.
+const groupsAtOnce = 4000
+
+// lagAnswers are what the brokers said. failed are those that did not.
+type lagAnswers struct {
+	lines  []lag.Line
+	sums   map[string]int64
+	failed map[int32]error
+	// foreign says that a broker answered without knowing the question.
+	foreign bool
+}
+
+// askLag asks every broker once for each few thousand groups. Where one does not answer, another tells what was committed there.
+func (s *session) askLag(ctx context.Context, brokers []int32, q *lag.Query) *lagAnswers {
+	out := &lagAnswers{sums: map[string]int64{}, failed: map[int32]error{}}
+	if len(q.Groups) == 0 {
+		s.askSome(ctx, brokers, q, out)
+	}
+	for groups := range slices.Chunk(q.Groups, groupsAtOnce) {
+		s.askSome(ctx, brokers, &lag.Query{Sums: q.Sums, Groups: groups}, out)
+	}
+	return out
+}
+
+func (s *session) askSome(ctx context.Context, brokers []int32, q *lag.Query, out *lagAnswers) {
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	var lines []lag.Line
+	more := false
+	for _, broker := range brokers {
+		asking.Go(func() {
+			a, err := s.askOne(ctx, broker, q)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				out.failed[broker] = err
+			case a == nil:
+				out.foreign = true
+			default:
+				lines, more = append(lines, a.Lines...), more || a.More
+				for _, sum := range a.Sums {
+					out.sums[sum.Group] += sum.Lag
+				}
+			}
+		})
+	}
+	asking.Wait()
+	if n := len(q.Groups); more && n > 1 {
+		s.askSome(ctx, brokers, &lag.Query{Groups: q.Groups[:n/2]}, out)
+		s.askSome(ctx, brokers, &lag.Query{Groups: q.Groups[n/2:]}, out)
+		return
+	}
+	out.lines = append(out.lines, lines...)
+	if len(out.failed) > 0 && !q.Sums {
+		s.askOthers(ctx, brokers, q, out)
+	}
+}
+
+// askOthers adds what was committed in partitions whose leader did not answer.
+func (s *session) askOthers(ctx context.Context, brokers []int32, q *lag.Query, out *lagAnswers) {
+	for _, broker := range brokers {
+		if out.failed[broker] != nil {
+			continue
+		}
+		if a, err := s.askOne(ctx, broker, &lag.Query{Others: true, Groups: q.Groups}); err == nil && a != nil {
+			out.lines = append(out.lines, a.Lines...)
+			return
+		}
+	}
+}
+
+// askOne asks one broker; nil is the answer of one that does not know the question.
+func (s *session) askOne(ctx context.Context, broker int32, q *lag.Query) (*lag.Answer, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.UnknownTags.Set(api.TagLag, lag.AppendQuery(nil, q))
+	resp, err := req.RequestWith(ctx, s.client.Broker(int(broker)))
+	if err != nil {
+		return nil, err
+	}
+	var a *lag.Answer
+	resp.UnknownTags.Each(func(key uint32, value []byte) {
+		if key == api.TagLag {
+			a, err = lag.ParseAnswer(value)
+		}
+	})
+	return a, err
+}
+
+// lagSums are the total lags of all groups that have committed; of one that no leader told of there is none.
+func (s *session) lagSums(ctx context.Context) map[string]int64 {
+	m, err := s.admin.BrokerMetadata(ctx)
+	if err != nil {
+		return nil
+	}
+	return s.askLag(ctx, m.Brokers.NodeIDs(), &lag.Query{Sums: true}).sums
+}
+
+// lagRow is a group in a partition. What is not known is null.
+type lagRow struct {
+	Topic     string   `json:"topic"`
+	Partition int32    `json:"partition"`
+	Committed *int64   `json:"committed_offset"`
+	Start     *int64   `json:"start_offset"`
+	End       *int64   `json:"end_offset"`
+	Lag       *int64   `json:"lag"`
+	Behind    *int64   `json:"behind_ms"`
+	In        *float64 `json:"rate_in"`
+	Out       *float64 `json:"rate_out"`
+	Trend     string   `json:"trend"`
+	Drain     *float64 `json:"drain_seconds"`
+	// CommittedAt is when the group committed last, Moved since when the offset is what it is.
+	CommittedAt *string `json:"committed_at"`
+	Moved       *string `json:"unchanged_since"`
+	Member      *string `json:"member_id"`
+	Client      *string `json:"client_id"`
+	Host        *string `json:"host"`
+	Error       string  `json:"error,omitempty"`
+
+	moved time.Time
+	owner *groupMember
+}
+
+func (r *lagRow) key() tp { return tp{r.Topic, r.Partition} }
+
+func known[T int64 | float64](n T) *T {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+func stamp(ms int64) *string {
+	if ms < 0 {
+		return nil
+	}
+	s := time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+	return &s
+}
+
+func newLagRow(topic string, l *lag.Line) lagRow {
+	r := lagRow{
+		Topic: topic, Partition: l.Partition.Partition, Committed: known(int64(l.Committed)), Start: known(int64(l.Start)), End: known(int64(l.End)),
+		Lag: known(l.Lag()), Behind: known(l.Behind), In: known(l.In), Out: known(l.Out), Trend: l.Trend.String(),
+		CommittedAt: stamp(l.CommittedAt), Moved: stamp(l.Moved), moved: time.UnixMilli(l.Moved),
+	}
+	if d, ok := lag.Drain(l.Lag(), l.In, l.Out); ok {
+		seconds := d.Seconds()
+		r.Drain = &seconds
+	}
+	switch {
+	case l.Leaderless:
+		r.Error = "no leader"
+	case l.End < 0:
+		r.Error = "its leader does not answer"
+	}
+	return r
+}
+
+// groupLag is how far one group is behind.
+type groupLag struct {
+	Group       string   `json:"group"`
+	State       string   `json:"state"`
+	Type        string   `json:"type"`
+	Coordinator int32    `json:"coordinator"`
+	Members     *int     `json:"members"` // null: its coordinator did not tell
+	Lag         *int64   `json:"lag"`     // null: nothing is known
+	Unknown     int      `json:"unknown_partitions"`
+	Behind      *int64   `json:"behind_ms"`
+	In          *float64 `json:"rate_in"`
+	Out         *float64 `json:"rate_out"`
+	Trend       string   `json:"trend"`
+	Drain       *float64 `json:"drain_seconds"`
+	ByMember    []byOne  `json:"by_member"`
+	Partitions  []lagRow `json:"partitions"`
+
+	view *groupView
+}
+
+// byOne is the lag of the partitions of one member.
+type byOne struct {
+	groupMember
+	Count  int    `json:"partitions"`
+	Lag    *int64 `json:"lag"`
+	Behind *int64 `json:"behind_ms"`
+}
+
+// lags are the lags of groups that are listed, in the order of names. failed are the brokers that did not answer.
+func (s *session) lags(ctx context.Context, l *groupList, names []string) ([]groupLag, map[int32]error, error) {
+	var views map[string]*groupView
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		views = s.describeGroups(ctx, l, names)
+	}()
+	m, err := s.admin.Metadata(ctx)
+	if err != nil {
+		<-asked
+		return nil, nil, err
+	}
+	topics := map[[16]byte]string{}
+	for name, d := range m.Topics {
+		topics[d.ID] = name
+	}
+	answers := s.askLag(ctx, m.Brokers.NodeIDs(), &lag.Query{Groups: names})
+	<-asked
+	rows := map[string]map[tp]lagRow{}
+	for i := range answers.lines {
+		line := &answers.lines[i]
+		topic, ok := topics[line.Topic]
+		if !ok {
+			continue
+		}
+		of := rows[line.Group]
+		if of == nil {
+			of = map[tp]lagRow{}
+			rows[line.Group] = of
+		}
+		r := newLagRow(topic, line)
+		if was, ok := of[r.key()]; !ok || was.End == nil {
+			of[r.key()] = r
+		}
+	}
+	if answers.foreign {
+		s.foreignLag(ctx, names, rows)
+	}
+	s.addUncommitted(ctx, views, rows)
+	out := make([]groupLag, 0, len(names))
+	for _, name := range names {
+		out = append(out, sumUp(views[name], rows[name]))
+	}
+	return out, answers.failed, nil
+}
+
+// foreignLag is for brokers that do not compute lags: what can be told from offsets alone.
+func (s *session) foreignLag(ctx context.Context, names []string, rows map[string]map[tp]lagRow) {
+	all, err := s.admin.Lag(ctx, names...)
+	if err != nil {
+		return
+	}
+	all.Each(func(d kadm.DescribedGroupLag) {
+		of := map[tp]lagRow{}
+		for _, p := range d.Lag.Sorted() {
+			if p.Commit.At < 0 {
+				continue
+			}
+			of[tp{p.Topic, p.Partition}] = lagRow{
+				Topic: p.Topic, Partition: p.Partition, Committed: known(p.Commit.At), Start: known(p.Start.Offset), End: known(p.End.Offset),
+				Lag: known(p.Lag), Trend: lag.TrendUnknown.String(),
+			}
+		}
+		rows[d.Group] = of
+	})
+}
+
+// addUncommitted adds rows for partitions that a member has and in which nothing is committed.
+func (s *session) addUncommitted(ctx context.Context, views map[string]*groupView, rows map[string]map[tp]lagRow) {
+	missing := map[tp]bool{}
+	for name, v := range views {
+		for key := range v.owners() {
+			if _, ok := rows[name][key]; ok {
+				continue
+			}
+			missing[key] = true
+			if rows[name] == nil {
+				rows[name] = map[tp]lagRow{}
+			}
+			rows[name][key] = lagRow{Topic: key.topic, Partition: key.partition, Trend: lag.TrendUnknown.String()}
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	keys := slices.SortedFunc(maps.Keys(missing), tp.compare)
+	b, err := s.bounds(ctx, keys, boundsOptions{wantEnd: true, patience: min(toExplain, s.app.flags.timeout/4)})
+	if err != nil {
+		return
+	}
+	for _, of := range rows {
+		for key, r := range of {
+			if end, ok := b.end[key]; ok && r.Committed == nil {
+				r.End = known(end)
+				r.Start = known(b.start[key])
+				of[key] = r
+			}
+		}
+	}
+}
+
+// sumUp adds members and totals.
+func sumUp(v *groupView, rows map[tp]lagRow) groupLag {
+	g := groupLag{
+		Group: v.name, State: v.state, Type: v.kind, Coordinator: v.coordinator, Trend: lag.TrendUnknown.String(),
+		ByMember: []byOne{}, Partitions: []lagRow{}, view: v,
+	}
+	if v.err == nil {
+		n := len(v.members)
+		g.Members = &n
+	}
+	owners := v.owners()
+	of := map[*groupMember]*byOne{}
+	for i := range v.members {
+		m := &v.members[i]
+		of[m] = &byOne{groupMember: *m, Count: len(m.Partitions)}
+	}
+	var total lag.Rates
+	for _, key := range slices.SortedFunc(maps.Keys(rows), tp.compare) {
+		r := rows[key]
+		if m := owners[key]; m != nil {
+			r.owner, r.Member, r.Client, r.Host = m, &m.ID, &m.ClientID, &m.Host
+			addTo(&of[m].Lag, r.Lag)
+			raise(&of[m].Behind, r.Behind)
+		}
+		g.Partitions = append(g.Partitions, r)
+		addTo(&g.Lag, r.Lag)
+		raise(&g.Behind, r.Behind)
+		if r.Lag == nil {
+			g.Unknown++
+			continue
+		}
+		total.Add(*r.Lag, r.In, r.Out)
+	}
+	for i := range v.members {
+		g.ByMember = append(g.ByMember, *of[&v.members[i]])
+	}
+	if in, out, ok := total.Sum(); ok {
+		g.In, g.Out, g.Trend = &in, &out, total.Trend().String()
+		if d, ok := lag.Drain(*g.Lag, in, out); ok {
+			seconds := d.Seconds()
+			g.Drain = &seconds
+		}
+	}
+	return g
+}
+
+func addTo(sum **int64, n *int64) {
+	if n == nil {
+		return
+	}
+	if *sum == nil {
+		*sum = new(int64)
+	}
+	**sum += *n
+}
+
+func raise(most **int64, n *int64) {
+	if n != nil && (*most == nil || **most < *n) {
+		v := *n
+		*most = &v
+	}
+}
+
+// leftOut says which brokers did not tell, as an error with exit code 3; nil when all did.
+func leftOut(failed map[int32]error) error {
+	for _, broker := range slices.Sorted(maps.Keys(failed)) {
+		return &cliError{
+			msg: fmt.Sprintf("broker %d does not answer: lags of the partitions that it leads are missing", broker), why: whyShort(failed[broker]),
+			code: "PARTIAL", exit: exitPart, try: "keeplog cluster health",
+		}
+	}
+	return nil
+}
