@@ -24,15 +24,17 @@ type localTortureFlags struct {
 	faultsGiven                 bool
 	powerloss                   string
 	partitions, producers, rate int
+	groups                      int
 }
 
 func newLocalTortureCommand(a *app, dir *string) *cobra.Command {
 	var f localTortureFlags
 	cmd := &cobra.Command{
 		Use: "torture", Short: "Write to a cluster, kill its nodes meanwhile, and check that nothing was lost", Args: wantsArgs(0, 0),
-		Long: `Writes with several idempotent producers and acks=all, reads, and meanwhile does to the nodes, their network, their disks and their
+		Long: `Writes with several idempotent producers and acks=all, reads, also with consumer groups that commit, and meanwhile does to the nodes, their network, their disks and their
 membership what --faults says. Then it lets the cluster heal, reads everything from every replica, stops the nodes, checks every file, and
-says what was lost, stored twice, reordered, found at another offset, or is not the same on every replica. The seed decides what is done to
+says what was lost, stored twice, reordered, found at another offset, or is not the same on every replica; and of groups, which commits were
+lost or went back, which partitions two members had in one generation, and what was committed and never read. The seed decides what is done to
 whom and when.
 
 It tortures a cluster of its own in --dir, or in a temporary directory, which is deleted unless something was found. Its nodes reach each
@@ -56,6 +58,7 @@ Exit code 5: a promise was broken.`,
 	fl.IntVar(&f.partitions, "partitions", 12, "partitions to write to, 8 to 64")
 	fl.IntVar(&f.producers, "producers", 4, "producers that write at a time, 1 to 16")
 	fl.IntVar(&f.rate, "rate", 2000, "records a second, all producers together")
+	fl.IntVar(&f.groups, "groups", 2, "consumer groups of three members each, of the two protocols in turn, 0 to 16")
 	fl.BoolVar(&f.keep, "keep", false, "do not delete the temporary directory")
 	fl.StringArrayVar(&f.set, "set", nil, "a server property of all nodes, `KEY=VALUE` (repeatable)")
 	completeKeys(cmd, config.ScopeBroker, "=", "set")
@@ -106,6 +109,8 @@ func (f *localTortureFlags) options() (torture.Options, error) {
 		return torture.Options{}, usagef("--producers %d: 1 to 16", f.producers)
 	case f.rate < 1 || f.rate > 100_000:
 		return torture.Options{}, usagef("--rate %d: 1 to 100000", f.rate)
+	case f.groups < 0 || f.groups > 16:
+		return torture.Options{}, usagef("--groups %d: 0 to 16", f.groups)
 	case f.nodes < 1 || f.nodes > localMaxNodes:
 		return torture.Options{}, usagef("-n %d: 1 to %d nodes", f.nodes, localMaxNodes)
 	}
@@ -114,8 +119,13 @@ func (f *localTortureFlags) options() (torture.Options, error) {
 		_, _ = crand.Read(b[:])
 		f.seed = uint64(binary.LittleEndian.Uint32(b[:]))
 	}
+	var work []torture.Workload
+	if f.groups > 0 {
+		work = append(work, &torture.Groups{Count: f.groups, Members: 3, Patience: f.heal})
+	}
 	return torture.Options{
-		Seed: f.seed, Duration: f.duration, Interval: f.interval, Heal: f.heal, Faults: faults,
+		Workloads: work,
+		Seed:      f.seed, Duration: f.duration, Interval: f.interval, Heal: f.heal, Faults: faults,
 		Partitions: f.partitions, Producers: f.producers, Rate: f.rate,
 	}, nil
 }
@@ -160,6 +170,7 @@ type verdictBody struct {
 	Faults       map[string]int            `json:"faults"`
 	Acknowledged int64                     `json:"acknowledged"`
 	Read         int64                     `json:"read"`
+	Commits      int64                     `json:"commits"`
 	Rotten       int                       `json:"damaged_on_purpose"`
 	Violations   map[torture.Kind]int      `json:"violations"`
 	Told         map[torture.Kind][]string `json:"told,omitempty"`
@@ -176,7 +187,7 @@ type verdictBody struct {
 func newVerdictBody(v torture.Verdict) verdictBody {
 	b := verdictBody{
 		Version: 1, OK: v.Violations() == 0, Seed: v.Seed, Nodes: v.Nodes, Partitions: v.Partitions, Took: v.Took.Milliseconds(),
-		Faults: v.Faults, Acknowledged: v.Acknowledged, Read: v.Read, Rotten: v.Rotten, Violations: map[torture.Kind]int{}, Told: v.Told, Notes: v.Notes,
+		Faults: v.Faults, Acknowledged: v.Acknowledged, Read: v.Read, Commits: v.Commits, Rotten: v.Rotten, Violations: map[torture.Kind]int{}, Told: v.Told, Notes: v.Notes,
 	}
 	for _, k := range torture.Kinds() {
 		b.Violations[k] = v.Counts[k]
