@@ -67,13 +67,7 @@ type Content struct {
 
 // AppendAt adds a record with a given offset, above the last one and at most 2³¹−1 above the base offset.
 func (b *Builder) AppendAt(offset Offset, timestamp int64, c Content) {
-	var raw []byte
-	for _, h := range c.Headers {
-		raw = appendVarint(raw, int32(len(h.Key)))
-		raw = append(raw, h.Key...)
-		raw = appendBlob(raw, h.Value)
-	}
-	r := Record{Key: c.Key, Value: c.Value, Headers: Headers{count: int32(len(c.Headers)), raw: raw}}
+	r := Record{Key: c.Key, Value: c.Value, Headers: HeadersOf(c.Headers)}
 	b.add(int32(offset-b.o.BaseOffset), timestamp, &r)
 }
 
@@ -192,4 +186,15 @@ func Empty(b Batch) Batch {
 	made := Batch(builder.buf)
 	builder.header(made)
 	return made
+}
+
+// HeadersOf are headers as a record has them.
+func HeadersOf(all []Header) Headers {
+	var raw []byte
+	for _, h := range all {
+		raw = appendVarint(raw, int32(len(h.Key)))
+		raw = append(raw, h.Key...)
+		raw = appendBlob(raw, h.Value)
+	}
+	return Headers{count: int32(len(all)), raw: raw}
 }

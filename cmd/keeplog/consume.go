@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -19,6 +18,7 @@ type consumeFlags struct {
 	tail          int64
 	exit          bool
 	group         string
+	protocol      string
 	partitions    []int32
 	jq            string
 	key           string
@@ -42,9 +42,14 @@ partition come in their order; several partitions are merged as they come.
 JSON is there as JSON. A result of true prints the record by the format, false and null print nothing, anything else
 is printed as JSON in a line.
 
+With -g the partitions are shared with the other members of the group, and what was printed is committed, each second and at the end:
+the group goes on from there, and -O counts only where it has committed nothing. A member that is killed is noticed after 6 s
+(--protocol consumer: after the broker's group.consumer.session.timeout.ms).
+
 A null key or value and an empty one both print as nothing; -Z tells them apart: it is printed for null.`,
 		Example: `  keeplog consume orders --exit
   keeplog consume orders -O @-1h -f '%d %k %v\n'
+  keeplog consume -g billing orders
   keeplog consume orders --jq '.value.total > 100'`,
 		Args:              wantsArgs(1, -1),
 		ValidArgsFunction: a.completeTopics(0),
@@ -63,6 +68,7 @@ A null key or value and an empty one both print as nothing; -Z tells them apart:
 	f.Int64Var(&flags.tail, "tail", 0, "begin `N` records before the end of each partition, as -O -N")
 	f.BoolVar(&flags.exit, "exit", false, "stop at the end as of the start of the command")
 	f.StringVarP(&flags.group, "group", "g", "", "read as a member of this consumer `GROUP`")
+	f.StringVar(&flags.protocol, "protocol", "classic", "`PROTOCOL` of the group: classic, or consumer (KIP-848: the broker assigns)")
 	f.Int32SliceVarP(&flags.partitions, "partition", "p", nil, "only these `PARTITIONS`, as 0,2")
 	f.StringVar(&flags.jq, "jq", "", "a jq `EXPR` that chooses or changes records")
 	f.StringVar(&flags.key, "key", "", "only records with this `KEY`")
@@ -73,17 +79,13 @@ A null key or value and an empty one both print as nothing; -Z tells them apart:
 	f.BoolVar(&flags.readCommitted, "read-committed", false, "leave out records of aborted and open transactions")
 	a.clientFlags(cmd)
 	plainDefault(cmd, "format")
+	_ = cmd.RegisterFlagCompletionFunc("group", a.completeGroups(0))
+	_ = cmd.RegisterFlagCompletionFunc("protocol", cobra.FixedCompletions([]string{"classic", "consumer"}, cobra.ShellCompDirectiveNoFileComp))
 	f.Lookup("partition").DefValue = ""
 	return cmd
 }
 
 func (a *app) consume(ctx context.Context, flags *consumeFlags, topics []string) error {
-	if flags.group != "" {
-		e := usagef("-g %s: consumer groups are not supported yet", flags.group)
-		e.why = "this version reads partitions by assignment and keeps no committed offsets"
-		e.try = "keeplog consume " + strings.Join(topics, " ") + " -O start"
-		return e
-	}
 	if flags.tail < 0 || flags.limit < 0 {
 		return usagef("--tail and -n cannot be below zero")
 	}
@@ -95,12 +97,15 @@ func (a *app) consume(ctx context.Context, flags *consumeFlags, topics []string)
 	if err != nil {
 		return err
 	}
+	slices.Sort(topics)
+	topics = slices.Compact(topics)
+	if flags.group != "" {
+		return a.consumeAsMember(ctx, flags, topics, where)
+	}
 	out, err := a.newPrinter(flags)
 	if err != nil {
 		return err
 	}
-	slices.Sort(topics)
-	topics = slices.Compact(topics)
 	s, err := a.connect(ctx)
 	if err != nil {
 		return err
