@@ -33,6 +33,8 @@ const (
 	newMemberPatience = 5 * time.Minute
 	// maxPending is the number of ids that a group gives away and waits for.
 	maxPending = 10_000
+	// pendingCost is about how many bytes such an id takes beside its own.
+	pendingCost = 200
 	// maxMetadata is the size of one protocol's metadata, maxProtocols that of all of a member, maxStored what one change of a
 	// group may store. A record of the metadata log is not larger than 1 MiB.
 	maxMetadata  = 512 << 10
@@ -48,8 +50,8 @@ const (
 //	  └────────────────┘  └─────── join, leave, session over ───┴───────────────────────────┘
 //	     nobody is left
 type classic struct {
-	id       string
-	state    classicState
+	id    string
+	state classicState
 	// since is when the state was entered.
 	since      time.Time
 	generation int32
@@ -60,8 +62,9 @@ type classic struct {
 	members []*member
 	byID    map[string]*member
 	static  map[string]*member
-	// pending are ids that were given away, with the time at which they are void.
-	pending map[string]time.Time
+	// pending are ids that were given away, with the time at which they are void; pendingSize is about how many bytes they take.
+	pending     map[string]time.Time
+	pendingSize int
 	// topics are what the members subscribed to; nil when that is not known.
 	topics map[string]bool
 
@@ -178,15 +181,13 @@ func (c *classic) earliest() (at time.Time, act func(*effects)) {
 	if last != nil {
 		offer(last.expires, func(f *effects) { c.sessionOver(last, f) })
 	}
-	ghost := ""
-	for id, t := range c.pending {
-		if ghost == "" || t.Before(c.pending[ghost]) || t.Equal(c.pending[ghost]) && id < ghost {
-			ghost = id
+	var void time.Time
+	for _, t := range c.pending {
+		if void.IsZero() || t.Before(void) {
+			void = t
 		}
 	}
-	if ghost != "" {
-		offer(c.pending[ghost], func(f *effects) { c.dropPending(ghost, f) })
-	}
+	offer(void, c.dropPending)
 	return at, act
 }
 
@@ -217,9 +218,24 @@ func (c *classic) sessionOver(m *member, f *effects) {
 	c.afterRemoval(f)
 }
 
-func (c *classic) dropPending(id string, f *effects) {
-	delete(c.pending, id)
+// dropPending forgets the ids whose time is up, all of them at once: there may be many.
+func (c *classic) dropPending(f *effects) {
+	for id, until := range c.pending {
+		if !f.env.Now.Before(until) {
+			c.forgetPending(id)
+		}
+	}
 	c.completeIfJoined(f, false)
+}
+
+// forgetPending says whether an id was given away, which counts no more.
+func (c *classic) forgetPending(id string) bool {
+	_, ok := c.pending[id]
+	if ok {
+		delete(c.pending, id)
+		c.pendingSize -= pendingCost + len(id)
+	}
+	return ok
 }
 
 // afterRemoval goes on when members are gone: a new generation, or the end of waiting for those that are gone.
@@ -321,7 +337,7 @@ func (m *member) memory() int {
 }
 
 // Size is about how many bytes the group takes.
-func (c *classic) Size() int { return 1024 + c.size + 200*len(c.pending) }
+func (c *classic) Size() int { return 1024 + c.size + c.pendingSize }
 
 // Vacant says that nobody is a member or about to be one.
 func (c *classic) Vacant() bool {

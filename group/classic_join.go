@@ -22,7 +22,7 @@ func (c *classic) onJoin(r *JoinGroupRequest, f *effects) {
 	case r.MemberID != "" && c.Disposable():
 		f.reply(t, refuseJoin(r.MemberID, ErrUnknownMember))
 	case !c.accepts(r.MemberID, s.MaxSize):
-		delete(c.pending, r.MemberID)
+		c.forgetPending(r.MemberID)
 		if m := c.byID[r.MemberID]; m != nil {
 			c.remove(m, f)
 		}
@@ -69,12 +69,30 @@ func (c *classic) fits(protocolType string, protocols []Protocol) bool {
 	if c.protocolType == nil || *c.protocolType != protocolType {
 		return false
 	}
-	return slices.ContainsFunc(protocols, func(p Protocol) bool { return c.common(p.Name) })
+	if len(protocols) <= 1 || len(c.members) == 0 {
+		return len(protocols) > 0 && !slices.ContainsFunc(c.members, func(m *member) bool { return !m.speaks(protocols[0].Name) })
+	}
+	common := c.common()
+	return slices.ContainsFunc(protocols, func(p Protocol) bool { return common[p.Name] })
 }
 
-// common says that every member speaks the protocol.
-func (c *classic) common(protocol string) bool {
-	return !slices.ContainsFunc(c.members, func(m *member) bool { return !m.speaks(protocol) })
+// common are the protocols that every member speaks. Each list is gone through once, for there may be many long ones.
+func (c *classic) common() map[string]bool {
+	type count struct{ members, last int }
+	spoken, common := map[string]count{}, map[string]bool{}
+	for i, m := range c.members {
+		for _, p := range m.protocols {
+			n := spoken[p.Name]
+			if n.last == i+1 {
+				continue
+			}
+			spoken[p.Name] = count{n.members + 1, i + 1}
+			if n.members+1 == len(c.members) {
+				common[p.Name] = true
+			}
+		}
+	}
+	return common
 }
 
 // joinNew: a member without an id. A dynamic one of a newer client is told its id first, so that an answer that is lost leaves
@@ -92,6 +110,7 @@ func (c *classic) joinNew(r *JoinGroupRequest, f *effects) {
 		f.reply(f.env.Ticket, refuseJoin("", ErrMaxSize))
 	case r.InstanceID == nil && r.RequireKnownID:
 		c.pending[id] = f.env.Now.Add(r.SessionTimeout)
+		c.pendingSize += pendingCost + len(id)
 		c.wake(c.pending[id])
 		f.reply(f.env.Ticket, refuseJoin(id, ErrMemberIDRequired))
 	default:
@@ -139,7 +158,7 @@ func (c *classic) add(id string, r *JoinGroupRequest, f *effects) {
 		kind := r.ProtocolType
 		c.protocolType = &kind
 	}
-	delete(c.pending, id)
+	c.forgetPending(id)
 	c.members = append(c.members, m)
 	c.byID[id] = m
 	if m.instance != nil {
@@ -345,10 +364,10 @@ func (c *classic) elect() bool {
 // choose counts votes: every member votes for the first of its protocols that all speak. Of equals the one that comes first
 // in the first member's list is taken.
 func (c *classic) choose() string {
-	votes := map[string]int{}
+	votes, common := map[string]int{}, c.common()
 	for _, m := range c.members {
 		for _, p := range m.protocols {
-			if c.common(p.Name) {
+			if common[p.Name] {
 				votes[p.Name]++
 				break
 			}

@@ -169,8 +169,7 @@ func (c *classic) leave(l Leaver, f *effects) error {
 		c.remove(c.static[*l.InstanceID], f)
 		return nil
 	}
-	if _, ok := c.pending[l.MemberID]; ok {
-		delete(c.pending, l.MemberID)
+	if c.forgetPending(l.MemberID) {
 		return nil
 	}
 	m, err := c.find(l.MemberID, l.InstanceID)

@@ -220,9 +220,7 @@ func (n *node) catchUp(index uint64) {
 		n.applied.Store(e.Index)
 		close(n.moved)
 		n.moved = make(chan struct{})
-		if !delta.Empty() {
-			n.Changed(&delta, img)
-		}
+		n.Changed(&delta, img)
 	}
 }
 

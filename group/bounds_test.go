@@ -1,0 +1,114 @@
+package group
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keeplog/keeplog/metadata"
+)
+
+func bareEnv(now time.Time, s *Settings) Env {
+	n := 0
+	return Env{Now: now, Settings: s, Topics: topics{metadata.New()}, NewID: func() string { n++; return fmt.Sprintf("id-%020d", n) }}
+}
+
+// Ids that are given away and not taken, and members that all vanish at once, cost no more than their number: whoever sends
+// many must not stop the coordinator.
+func TestManyEndAtOnce(t *testing.T) {
+	settings, now := defaults(), time.Unix(1e9, 0)
+	env := bareEnv(now, &settings)
+	c := newClassic("g")
+	for range maxPending {
+		c.Step(&JoinGroupRequest{
+			Group: "g", ClientID: "c", SessionTimeout: 6 * time.Second, ProtocolType: "consumer", Protocols: []Protocol{{"range", nil}}, RequireKnownID: true,
+		}, env)
+	}
+	began := time.Now()
+	env.Now = now.Add(7 * time.Second)
+	c.Step(Wake{}, env)
+	t.Logf("%d ids end in %v", maxPending, time.Since(began))
+	if len(c.pending) > 0 || !c.Disposable() {
+		t.Errorf("%d ids are left", len(c.pending))
+	}
+
+	c = newClassic("g")
+	for i := range 5000 {
+		env.Ticket = Ticket(i + 1)
+		c.Step(&JoinGroupRequest{
+			Group: "g", ClientID: "c", SessionTimeout: 6 * time.Second, RebalanceTimeout: time.Minute, ProtocolType: "consumer", Protocols: []Protocol{{"range", nil}},
+		}, env)
+	}
+	env.Now, env.Ticket = env.Now.Add(10*time.Minute), 0
+	c.Step(Wake{}, env)
+	began = time.Now()
+	env.Now = env.Now.Add(10 * time.Minute)
+	c.Step(Wake{}, env)
+	t.Logf("5,000 members end in %v", time.Since(began))
+	if len(c.members) > 0 {
+		t.Errorf("%d members are left", len(c.members))
+	}
+}
+
+// Members that bring many protocols, of which few are common, do not keep the coordinator busy.
+func TestManyProtocols(t *testing.T) {
+	settings := defaults()
+	env := bareEnv(time.Unix(1e9, 0), &settings)
+	c := newClassic("g")
+	protocols := func(last bool) []Protocol {
+		var all []Protocol
+		for i := range 255 {
+			if !last {
+				all = append(all, Protocol{Name: fmt.Sprintf("%s-%d", strings.Repeat("p", 40), i)})
+			}
+		}
+		return append(all, Protocol{Name: "common"})
+	}
+	began := time.Now()
+	for i := range 400 {
+		env.Ticket = Ticket(i + 1)
+		c.Step(&JoinGroupRequest{
+			Group: "g", ClientID: "c", SessionTimeout: time.Minute, RebalanceTimeout: time.Minute, ProtocolType: "consumer", Protocols: protocols(i == 399),
+		}, env)
+	}
+	t.Logf("joins: %v", time.Since(began))
+	began = time.Now()
+	env.Ticket = 0
+	for c.state == classicPreparing {
+		env.Now = c.Deadline()
+		c.Step(Wake{}, env)
+	}
+	t.Logf("choice: %v", time.Since(began))
+	if text(c.protocol) != "common" {
+		t.Errorf("chosen: %q, state %v", text(c.protocol), c.state)
+	}
+}
+
+// An id that is given away carries the client's name, which may be long: it counts.
+func TestPromisedIDsCount(t *testing.T) {
+	settings := defaults()
+	env := bareEnv(time.Unix(1e9, 0), &settings)
+	c := newClassic("g")
+	empty := c.Size()
+	r := &JoinGroupRequest{
+		Group: "g", ClientID: strings.Repeat("x", 30_000), SessionTimeout: time.Minute, ProtocolType: "consumer", Protocols: []Protocol{{"range", nil}}, RequireKnownID: true,
+	}
+	for range 100 {
+		c.Step(r, env)
+	}
+	if got := c.Size() - empty; got < 100*30_000 {
+		t.Errorf("100 ids of 30,000 bytes count %d", got)
+	}
+	var ids []Leaver
+	for id := range c.pending {
+		ids = append(ids, Leaver{MemberID: id})
+	}
+	env.Known = true
+	c.Step(&LeaveGroupRequest{Group: "g", Members: ids[:50]}, env)
+	env.Now = env.Now.Add(time.Hour)
+	c.Step(Wake{}, env)
+	if c.Size() != empty {
+		t.Errorf("%d bytes are left", c.Size()-empty)
+	}
+}
