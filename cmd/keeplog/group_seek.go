@@ -405,7 +405,7 @@ func (p *seekPlan) show(applied bool) error {
 			change = fmt.Sprintf("%+d", r.To-*r.From)
 		}
 		if r.Moved {
-			change += " (the log ends there)"
+			change += map[bool]string{true: " (the log begins there)", false: " (the log ends there)"}[r.To == r.Start && r.Start < r.End]
 		}
 		rows[i] = []string{r.Topic, strconv.Itoa(int(r.Partition)), numberOr(r.From), strconv.FormatInt(r.To, 10), strconv.FormatInt(r.Lag, 10), change}
 	}
