@@ -30,7 +30,7 @@ func (c *classic) store(f *effects) bool {
 	changes := Replacing(c.stored, after)
 	size := 0
 	for _, e := range changes {
-		size += len(e.Key) + len(e.Value) + 8
+		size += storedSize(e)
 	}
 	if size > maxStored {
 		return false

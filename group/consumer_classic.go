@@ -14,7 +14,7 @@ func (c *consumer) joinGroup(r *JoinGroupRequest, env Env) Effects {
 	if c.Vacant() {
 		k := newClassic(c.id)
 		effects := k.Step(r, env)
-		effects.Entries = append(Replacing(c.stored(), nil), effects.Entries...)
+		effects.Entries = append(append(c.flush(), Replacing(c.stored(), nil)...), effects.Entries...)
 		effects.Become = k
 		return effects
 	}

@@ -73,12 +73,19 @@ func newConsumer(group string) *consumer {
 
 // loadConsumer makes the core of a consumer group from its entries.
 func loadConsumer(group string, entries []Entry, env Env) (Core, error) {
-	state, err := foldConsumer(group, entries)
+	state, left, err := foldConsumer(group, entries)
 	if err != nil {
 		return nil, err
 	}
 	c := newConsumer(group)
 	c.consumerState = state
+	if len(left) > 0 {
+		// Whoever put these members out did not come to the end of it. The others must get what they held.
+		c.bump()
+		for _, key := range left {
+			c.changed[key] = true
+		}
+	}
 	for _, m := range c.members {
 		c.extend(m, env)
 		if m.state == unrevoked && m.classic == nil {

@@ -23,7 +23,7 @@ import (
 //	partitions   [topic id │ [distance]]              grants   [topic id │ [distance │ epoch]]
 //
 // g is the group's epochs, m what a member told, c what it holds, t what it should hold, r what a regular expression stands
-// for. A member has m and c always, t once a target was computed with it.
+// for. A member has m and c, t once a target was computed with it; one with half of it is being put out.
 const (
 	memberKey  = "m/"
 	currentKey = "c/"
@@ -146,9 +146,10 @@ func (s *consumerState) stored() []Entry {
 // errLayout is what fold says of a value; the caller adds the place.
 var errLayout = errors.New("bad layout")
 
-// foldConsumer makes a state from all entries of a group.
-func foldConsumer(group string, entries []Entry) (consumerState, error) {
-	s := newConsumerState()
+// foldConsumer makes a state from all entries of a group. Where many members went at once their entries may be gone in part: what is
+// left of them is no member, and its keys are left over.
+func foldConsumer(group string, entries []Entry) (s consumerState, left []string, err error) {
+	s = newConsumerState()
 	members := make(map[string]*consumerMember)
 	halves := make(map[string]int)
 	for _, e := range entries {
@@ -156,22 +157,31 @@ func foldConsumer(group string, entries []Entry) (consumerState, error) {
 		r := entryReader{rest: e.Value}
 		switch version := r.byte(); {
 		case version > consumerLayout:
-			return s, newerEntry(group, e.Key)
+			return s, nil, newerEntry(group, e.Key)
 		case e.Key == headKey:
 			s.foldHead(&r)
 		default:
 			err = s.foldKey(e.Key, &r, members, halves)
 		}
 		if err != nil || r.bad || len(r.rest) > 0 {
-			return s, corruptEntry(group, e.Key)
+			return s, nil, corruptEntry(group, e.Key)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(members)) {
-		if halves[id] != 2 || !s.set(members[id]) {
-			return s, corruptEntry(group, currentKey+id)
+		switch {
+		case halves[id] != 2:
+			left = append(left, memberKey+id, currentKey+id)
+		case !s.set(members[id]):
+			return s, nil, corruptEntry(group, currentKey+id)
 		}
 	}
-	return s, nil
+	for id := range s.target {
+		if s.members[id] == nil {
+			delete(s.target, id)
+			left = append(left, targetKey+id)
+		}
+	}
+	return s, left, nil
 }
 
 func (s *consumerState) foldHead(r *entryReader) {

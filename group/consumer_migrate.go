@@ -40,7 +40,7 @@ func joinConsumer(old *classic, r *ConsumerHeartbeatRequest, env Env) Effects {
 	effects.Entries = Replacing(old.Stored(), c.stored())
 	size := 0
 	for _, e := range effects.Entries {
-		size += len(e.Key) + len(e.Value) + 8
+		size += storedSize(e)
 	}
 	if size > maxStored {
 		return refusedHeartbeat(env, refuse(ErrTooLarge, "The group is too large to become a consumer group."))

@@ -203,12 +203,13 @@ const (
 // change asks for entries. Those of one step go together, unless they are more than one record may hold.
 func (t *turn) change(g *group, entries []Entry) {
 	for len(entries) > 0 {
-		size, n := 0, 0
-		for n < len(entries) && (n == 0 || size+len(entries[n].Key)+len(entries[n].Value)+entryCost <= maxStored) {
-			size += len(entries[n].Key) + len(entries[n].Value) + entryCost
+		size, cost, n := 0, 0, 0
+		for n < len(entries) && (n == 0 || size+storedSize(entries[n]) <= maxStored) {
+			size += storedSize(entries[n])
+			cost += len(entries[n].Key) + len(entries[n].Value) + entryCost
 			n++
 		}
-		b := t.forming(g, size)
+		b := t.forming(g, cost)
 		if b.entries == nil {
 			b.entries = map[string][]byte{}
 		}
@@ -218,6 +219,9 @@ func (t *turn) change(g *group, entries []Entry) {
 		entries = entries[n:]
 	}
 }
+
+// storedSize is at least what an entry takes in a record. What a core bounds by it is one record.
+func storedSize(e Entry) int { return len(e.Key) + len(e.Value) + 8 }
 
 // records are what the batch proposes.
 func (b *batch) records(g *group) []metadata.Record {
