@@ -36,6 +36,8 @@ type cluster struct {
 	kick chan struct{}
 	// changes are the in-sync sets to change.
 	changes changes
+	// grouped is the index of the newest image that the coordinator of groups goes by.
+	grouped atomic.Uint64
 
 	watchMu sync.Mutex
 	watched map[metadata.BrokerID]context.Context // guarded by watchMu: the connection that a broker reports over
@@ -257,12 +259,8 @@ func (c *cluster) takeOver() {
 	}
 }
 
-// forget ends the connections to brokers that are elsewhere now. A change of the shards of groups is reported at once: who gets one
-// waits for who had it.
+// forget ends the connections to brokers that are elsewhere now.
 func (c *cluster) forget(d metadata.Delta, _ *metadata.Image) {
-	if len(d.Shards) > 0 {
-		c.due()
-	}
 	name := c.node.internalName()
 	for _, b := range d.Brokers {
 		if b.Before == nil {

@@ -31,6 +31,26 @@ func (n *Node) openGroups() {
 	})
 }
 
+// followGroups tells the coordinator of groups who has which shard, from now on. In a cluster a change of shards is reported at once, when the
+// coordinator goes by it: who gets one waits for who had it.
+func (n *Node) followGroups() {
+	groups := n.groups
+	n.quorum.Subscribe(func(d metadata.Delta, img *metadata.Image) {
+		groups.Changed(&d, img)
+		if n.cluster == nil {
+			return
+		}
+		n.cluster.grouped.Store(img.Index())
+		if len(d.Shards) > 0 {
+			n.cluster.due()
+		}
+	})
+}
+
+// applied is the index of the newest image that this broker goes by, which the controller is told: a shard of groups that it has given up there
+// is given to another broker, so it must not answer for it any more. The partitions may hear of an image before the coordinator of groups does.
+func (c *cluster) applied() uint64 { return min(c.node.applier.index(), c.grouped.Load()) }
+
 // startLag makes what tells how far groups are behind, and takes its samples until the node stops.
 func (n *Node) startLag() *lag.Sampler {
 	s := lag.New(n.quorum.Tables(), lagSource{n})

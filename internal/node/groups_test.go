@@ -150,3 +150,17 @@ func TestGroupSettingsAndFeature(t *testing.T) {
 		t.Errorf("without the feature: %s", got)
 	}
 }
+
+// What a broker reports as applied never runs ahead of its coordinator of groups: the controller gives shards away by it, and who had them
+// could still answer with what was committed before.
+func TestReportedIsWhatGroupsGoBy(t *testing.T) {
+	c := &cluster{node: &Node{applier: &applier{seen: 10}}}
+	c.grouped.Store(9)
+	if got := c.applied(); got != 9 {
+		t.Errorf("reported %d while the coordinator of groups goes by 9", got)
+	}
+	c.grouped.Store(12)
+	if got := c.applied(); got != 10 {
+		t.Errorf("reported %d while the partitions have 10", got)
+	}
+}

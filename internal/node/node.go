@@ -297,8 +297,7 @@ func (n *Node) recover(context.Context) error {
 
 // settle compares the directories with the image, now that it is known to be current, and takes part.
 func (n *Node) settle(ctx context.Context) error {
-	groups := n.groups
-	n.quorum.Subscribe(func(d metadata.Delta, img *metadata.Image) { groups.Changed(&d, img) })
+	n.followGroups()
 	img := n.quorum.Image()
 	for _, d := range n.dirs {
 		d.quarantineUnknown(img, n.log)

@@ -65,7 +65,7 @@ func (c *cluster) registered(ctx context.Context, epoch int64) error {
 // beat reports to the controller once. An answer that finds this broker unfenced renews the lease, from the moment that the report was sent.
 func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controller.HeartbeatAnswer, err error) {
 	n := c.node
-	h.ID, h.Epoch, h.Applied = n.cfg.NodeID(), c.epoch.Load(), n.applier.index()
+	h.ID, h.Epoch, h.Applied = n.cfg.NodeID(), c.epoch.Load(), c.applied()
 	for _, d := range n.dirs {
 		if d.Offline() != nil {
 			h.Offline = append(h.Offline, d.id)
