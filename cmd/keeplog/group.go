@@ -96,6 +96,14 @@ func (l *groupList) find(s *session, names []string) ([]*listedGroup, error) {
 	return found, nil
 }
 
+// orUnknown is a group, of unknown state where nobody lists it.
+func (l *groupList) orUnknown(name string) *listedGroup {
+	if g := l.groups[name]; g != nil {
+		return g
+	}
+	return &listedGroup{name: name, kind: "classic", state: "Unknown", coordinator: -1}
+}
+
 func (l *groupList) missing(s *session, name string) *cliError {
 	e := kafkaError("group "+name, kerr.GroupIDNotFound, "no such group")
 	e.try = "keeplog group list"

@@ -90,12 +90,8 @@ func (a *app) showExplanations(all []explanation) error {
 
 // explainGroup looks at everything that holds a group up. A group whose coordinator does not answer is explained too.
 func (s *session) explainGroup(ctx context.Context, l *groupList, name string) (*explanation, error) {
-	g := l.groups[name]
 	e := &explanation{Group: name, Findings: []finding{}}
-	if g == nil {
-		g = &listedGroup{name: name, kind: "classic", state: "Unknown", coordinator: -1}
-	}
-	whole := &groupList{groups: map[string]*listedGroup{name: g}, failed: l.failed}
+	whole := &groupList{groups: map[string]*listedGroup{name: l.orUnknown(name)}, failed: l.failed}
 	all, failed, err := s.lags(ctx, whole, []string{name})
 	if err != nil {
 		return nil, err
@@ -168,6 +164,8 @@ func (x *explaining) summary(unreachable error) string {
 		parts = append(parts, "nothing is committed")
 	case x.lag.Lag == nil:
 		parts = append(parts, "its lag is not known")
+	case x.lag.Unknown > 0:
+		parts = append(parts, fmt.Sprintf("lag at least %d, not known in %s", *x.lag.Lag, count(int64(x.lag.Unknown), "partition")))
 	case *x.lag.Lag == 0:
 		parts = append(parts, "all is read")
 	default:
@@ -385,12 +383,12 @@ func (x *explaining) progress() {
 	members := slices.SortedFunc(maps.Keys(of), func(a, b *groupMember) int { return cmp.Compare(a.name(), b.name()) })
 	for _, m := range members {
 		s := of[m]
-		did := "has not committed anything"
+		did := "nothing was ever committed there"
 		if !s.never {
-			did = "has committed nothing new for " + shortTime(x.now.Sub(s.since))
+			did = "what is committed there has not moved for " + shortTime(x.now.Sub(s.since))
 		}
 		x.add("STUCK", "look at what that client does with the record it is at; if it never comes past it: keeplog group seek "+x.word+" --to +1 --topic "+topicsOf(s.keys)+" when the group is stopped",
-			"%s has %s and %s, while %s", m.name(), ranges(s.keys), did, waitText(s.waits))
+			"%s has %s, and %s, while %s", m.name(), ranges(s.keys), did, waitText(s.waits))
 	}
 	x.pace(len(of) > 0)
 }
@@ -407,7 +405,7 @@ func (x *explaining) pace(stuck bool) {
 	g := x.lag
 	in, out := g.In, g.Out
 	switch {
-	case len(g.view.members) == 0 || g.Lag == nil || stuck:
+	case len(g.view.members) == 0 || g.Lag == nil || stuck || g.State != "Stable":
 	case *g.Lag == 0 && in != nil && *in == 0:
 		x.add("NOTHING_NEW", "", "it has read everything, and nothing new comes in: the committed offsets stay because the ends do")
 	case *g.Lag == 0:

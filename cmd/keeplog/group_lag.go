@@ -109,12 +109,23 @@ func (s *session) showLag(ctx context.Context, names []string, flags *lagFlags, 
 	if len(names) == 0 {
 		names = l.names()
 	}
+	if len(l.failed) > 0 { // what was committed is known without the coordinator
+		for _, name := range names {
+			l.groups[name] = l.orUnknown(name)
+		}
+	}
 	if _, err := l.find(s, names); err != nil {
 		return err
 	}
 	all, failed, err := s.lags(ctx, l, names)
 	if err != nil {
 		return err
+	}
+	for i := range all {
+		if g := &all[i]; g.State == "Unknown" && len(g.Partitions) == 0 {
+			delete(l.groups, g.Group)
+			return l.missing(s, g.Group)
+		}
 	}
 	if err := s.app.showLags(all, flags.by); err != nil {
 		return err

@@ -243,7 +243,9 @@ func (p *seekPlan) make(ctx context.Context, s *session) error {
 		if at, ok := committed[key]; ok {
 			r.From = &at
 		}
-		if r.To, err = p.target(ctx, s, b, key, &r, wanted); err != nil {
+		if at, ok := wanted[key]; ok {
+			r.To = at
+		} else if r.To, err = p.target(ctx, s, b, &r); err != nil {
 			return err
 		}
 		if p.to.given || wanted != nil {
@@ -256,10 +258,10 @@ func (p *seekPlan) make(ctx context.Context, s *session) error {
 	return nil
 }
 
-func (p *seekPlan) target(ctx context.Context, s *session, b *bounds, key tp, r *seekRow, wanted map[tp]int64) (int64, error) {
+// target is where --to says.
+func (p *seekPlan) target(ctx context.Context, s *session, b *bounds, r *seekRow) (int64, error) {
+	key := tp{r.Topic, r.Partition}
 	switch {
-	case wanted != nil:
-		return wanted[key], nil
 	case !p.to.given:
 		return *r.From, nil
 	case p.to.shift && r.From == nil:
