@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keeplog/keeplog/metadata"
@@ -111,4 +112,36 @@ func TestPromisedIDsCount(t *testing.T) {
 	if c.Size() != empty {
 		t.Errorf("%d bytes are left", c.Size()-empty)
 	}
+}
+
+// What waits to be committed counts at least the bytes that are proposed, the group's name among them: the bound on it keeps the
+// metadata log from refusing, after which a shard would have to be read again.
+func TestPendingCountsWhatIsProposed(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, w *world) {
+		n := w.nodes[0]
+		w.latency.Store(int64(time.Second))
+		proposed := 0
+		w.setFault(func(records []metadata.Record) (before, after error) {
+			for _, r := range records {
+				proposed += metadata.RecordSize(r)
+			}
+			return nil, nil
+		})
+		group := strings.Repeat("g", 30_000)
+		r := oneCommit(group, 1)
+		r.Offsets[0].Offset, r.Offsets[0].LeaderEpoch, r.Offsets[0].Metadata = 1<<62, 1<<30, strings.Repeat("m", 4096)
+		for range 3 {
+			n.CommitOffsets(r, func(r *CommitOffsetsResponse) { wantErr(t, "commit", r.Err, nil) })
+			synctest.Wait()
+		}
+		counted := int(n.pending.Load())
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if proposed > counted || proposed == 0 {
+			t.Errorf("%d bytes were proposed, %d counted", proposed, counted)
+		}
+		if left := n.pending.Load(); left != 0 {
+			t.Errorf("%d bytes are left", left)
+		}
+	})
 }

@@ -54,7 +54,8 @@ type Options struct {
 type Limits struct {
 	// Members is the bytes that members of all groups may take (256 MiB): beyond it nobody joins.
 	Members int64
-	// Pending is the bytes that wait to be committed, all groups together (64 MiB): beyond it nothing is taken in.
+	// Pending is the bytes that wait to be committed, all groups together (12 MiB): beyond it nothing is taken in. It is less than what
+	// the metadata log lets wait, for what that refuses costs a shard its state.
 	Pending int64
 }
 
@@ -78,7 +79,7 @@ func New(o Options) *Coordinator {
 		o.Limits.Members = 256 << 20
 	}
 	if o.Limits.Pending == 0 {
-		o.Limits.Pending = 64 << 20
+		o.Limits.Pending = 12 << 20
 	}
 	c := &Coordinator{o: o}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

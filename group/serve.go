@@ -188,6 +188,7 @@ func (t *turn) forming(g *group, size int) *batch {
 	if n == 0 || n == 1 && g.writing || g.batches[n-1].bytes+size > maxStored {
 		g.batches = append(g.batches, &batch{})
 		n++
+		size += batchCost + 4*len(g.name)
 	}
 	b := g.batches[n-1]
 	b.bytes += size
@@ -195,9 +196,11 @@ func (t *turn) forming(g *group, size int) *batch {
 	return b
 }
 
+// What things take in memory beside their own bytes; in a record they take less. A batch names the group in four records at most.
 const (
 	entryCost  = 64
 	offsetCost = 64
+	batchCost  = 128
 )
 
 // change asks for entries. Those of one step go together, unless they are more than one record may hold.
