@@ -229,7 +229,7 @@ func (x *explaining) members() {
 	case v.kind == "consumer" && v.state != "Stable":
 		x.reconciling()
 	}
-	if v.state == "Stable" || v.kind == "consumer" {
+	if v.state == "Stable" {
 		x.idle()
 		x.unread()
 	}
