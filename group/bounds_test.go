@@ -145,3 +145,25 @@ func TestPendingCountsWhatIsProposed(t *testing.T) {
 		}
 	})
 }
+
+// A client that goes while its group is read again takes nobody else's request with it.
+func TestGoneOfAnEarlierLife(t *testing.T) {
+	inWorld(t, 1, func(t *testing.T, w *world) {
+		n := w.nodes[0]
+		join := func(done func(*JoinGroupResponse)) func() {
+			return n.JoinGroup(&JoinGroupRequest{
+				Group: "g", SessionTimeout: time.Minute, RebalanceTimeout: time.Minute, ProtocolType: "consumer", Protocols: []Protocol{{"range", nil}},
+			}, done)
+		}
+		gone := join(func(*JoinGroupResponse) {})
+		w.move(1) // the shard is taken anew
+		var joined *JoinGroupResponse
+		join(func(r *JoinGroupResponse) { joined = r })
+		gone()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if joined == nil || joined.Err != nil {
+			t.Errorf("who joined after it got %+v", joined)
+		}
+	})
+}

@@ -68,9 +68,11 @@ type Coordinator struct {
 	timers timers
 	// members and pending are the bytes that Limits bound.
 	members, pending atomic.Int64
-	ctx              context.Context
-	cancel           context.CancelFunc
-	running          sync.WaitGroup
+	// tickets are never given twice: who has gone may say so after its group was read again.
+	tickets atomic.Uint64
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
 }
 
 // New makes a coordinator that owns no shard yet: see Changed.

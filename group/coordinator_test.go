@@ -287,6 +287,10 @@ func TestUnreadableGroup(t *testing.T) {
 		for _, group := range []string{"newer", "torn", "other"} {
 			wantErr(t, group, commitOne(t, w.nodes[1], group, 1), ErrNotAvailable)
 			wantErr(t, sameShard(group), commitOne(t, w.nodes[1], sameShard(group), 1), nil)
+			// Deleting it is the way out.
+			gone := errOf(t, func(done func(*error)) { w.nodes[1].DeleteGroup(group, func(err error) { done(&err) }) }, func(err *error) error { return *err })
+			wantErr(t, "delete "+group, gone, nil)
+			wantErr(t, group+" again", commitOne(t, w.nodes[1], group, 1), nil)
 		}
 	})
 }

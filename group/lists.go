@@ -8,10 +8,10 @@ import (
 	"github.com/keeplog/keeplog/metadata"
 )
 
-// DeleteGroup removes a group that has no members, with its offsets.
+// DeleteGroup removes a group that has no members, with its offsets. One that cannot be read is removed, too: nobody is served there.
 func (c *Coordinator) DeleteGroup(name string, done func(error)) {
 	w := func(_ any, err error) { done(err) }
-	t, g, err := c.open(name)
+	t, g, err := c.openAny(name)
 	if err != nil {
 		done(err)
 		return
@@ -42,7 +42,7 @@ func (c *Coordinator) DeleteGroup(name string, done func(error)) {
 func (t *turn) removeGroup(g *group) {
 	b := t.forming(g, entryCost)
 	b.gone, b.entries, b.offsets, b.dropped = true, nil, nil, nil
-	g.core = newClassic(g.name)
+	g.core, g.broken = newClassic(g.name), false
 }
 
 // ListGroups lists the groups of this broker. While one of its shards is being loaded the list would not be whole: ErrLoading.

@@ -15,7 +15,6 @@ type group struct {
 	broken bool
 	// topics and settings: the core has not been told of a change yet.
 	topics, settings bool
-	tickets          Ticket
 	waiting          map[Ticket]waiter
 	// batches wait to be committed; the first is under way while writing is true.
 	batches []*batch
@@ -57,8 +56,7 @@ func (t *turn) env(g *group) Env {
 func (t *turn) step(g *group, ev Event, w waiter) Ticket {
 	env := t.env(g)
 	if w != nil {
-		g.tickets++
-		env.Ticket = g.tickets
+		env.Ticket = Ticket(t.c.tickets.Add(1))
 		if g.waiting == nil {
 			g.waiting = map[Ticket]waiter{}
 		}

@@ -54,19 +54,22 @@ func (t *turn) end() {
 
 // open finds a group on this broker, and holds its shard if there is no error.
 func (c *Coordinator) open(name string) (*turn, *group, error) {
-	t := c.shards[metadata.ShardOf(name)].begin()
-	err := t.serving()
-	var g *group
-	if err == nil {
-		if g = t.group(name); g.broken {
-			err = ErrNotAvailable
-		}
+	t, g, err := c.openAny(name)
+	if err == nil && g.broken {
+		t.mu.Unlock()
+		return nil, nil, ErrNotAvailable
 	}
-	if err != nil {
+	return t, g, err
+}
+
+// openAny is open for what can be done with a group that cannot be read, too.
+func (c *Coordinator) openAny(name string) (*turn, *group, error) {
+	t := c.shards[metadata.ShardOf(name)].begin()
+	if err := t.serving(); err != nil {
 		t.mu.Unlock()
 		return nil, nil, err
 	}
-	return t, g, nil
+	return t, t.group(name), nil
 }
 
 // serving says whether this broker may answer for the shard. A coordinator that was put aside is not asked by anybody else to
