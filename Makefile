@@ -10,7 +10,7 @@ SECONDS_EACH ?= 20
 # What runs for long under `make soak` and for seconds in CI: storage harnesses in one process, the kill loop on the real binary.
 HARNESSES = ./internal/logtest ./test/killloop
 
-.PHONY: run build test race lint fmt harness seeded soak sim bubble torture powerfail interop interop-long bench fuzz clean
+.PHONY: run build test race lint fmt harness seeded soak sim bubble torture powerfail interop interop-long oracle bench fuzz clean
 
 run: build
 	bin/keeplog serve $(ARGS)
@@ -73,6 +73,10 @@ interop: build
 interop-long: build
 	KEEPLOG_BINARY=$(CURDIR)/bin/keeplog bash test/interop/franz_suite.sh -n 1 -c 3
 	KEEPLOG_BINARY=$(CURDIR)/bin/keeplog bash test/interop/franz_suite.sh -n 3 -c 3
+
+# The scripts of groups, asked of Apache Kafka: KAFKA is a program that starts and stops it (see .ci/oracle.sh), or ORACLE=HOST:PORT one that runs.
+oracle:
+	@ORACLE=$(ORACLE) bash .ci/oracle.sh $(KAFKA)
 
 bench:
 	CGO_ENABLED=0 $(GO) test -run '^$$' -bench . -benchmem ./...

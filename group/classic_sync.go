@@ -27,15 +27,15 @@ func (c *classic) onSync(r *SyncGroupRequest, f *effects) {
 		f.reply(t, &SyncGroupResponse{Err: err})
 		return
 	}
-	c.extend(m, f.env.Now)
 	c.hasSynced(m)
-	if c.state == classicStable {
+	if c.state == classicStable { // who has its assignment sends heartbeats: its session goes on as it was, as in Kafka
 		if invariant.Seeded(invariant.AssignedTwice) && m.id == c.leader && len(r.Assignments) > 0 {
 			c.assign(r.Assignments, f)
 		}
 		f.reply(t, c.part(m))
 		return
 	}
+	c.extend(m, f.env.Now)
 	f.reply(m.syncing, &SyncGroupResponse{Err: ErrRebalanceInProgress})
 	m.syncing = t
 	if m.id == c.leader {

@@ -481,7 +481,7 @@ func (s *consumerScript) describe(a args) string {
 				name = known
 			}
 		}
-		line := fmt.Sprintf("  %s%s epoch=%d topics=(%s)", name, instance(m.InstanceID), m.MemberEpoch, strings.Join(m.SubscribedTopics, ","))
+		line := fmt.Sprintf("  %s%s epoch=%d topics=(%s)", name, instance(m.InstanceID), m.MemberEpoch, strings.Join(slices.Sorted(slices.Values(m.SubscribedTopics)), ","))
 		if m.Regex != nil {
 			shown := *m.Regex
 			if s.suffix != "" {

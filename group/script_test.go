@@ -3,6 +3,7 @@ package group
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -42,6 +43,7 @@ type script struct {
 	t       testing.TB
 	w       *world
 	at      *node
+	kafka   *kafkaSide // who is asked in place of at, or nil
 	clients map[string]*client
 	// names are member ids with the client that got them first.
 	names   map[string]string
@@ -67,8 +69,18 @@ func (s *script) run(d *datadriven.TestData) string {
 	s.answers = nil
 	before := s.waiting
 	s.mu.Unlock()
+	if s.kafka != nil && d.Cmd != "wait" {
+		s.kafka.due = time.Now()
+	}
 	text := steps[d.Cmd](s, d)
 	s.settle()
+	if s.kafka != nil {
+		s.kafka.settle(d.Expected, func() int {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.answers)
+		})
+	}
 	s.mu.Lock()
 	answers, waiting := s.answers, s.waiting
 	s.mu.Unlock()
@@ -91,7 +103,19 @@ func (s *script) run(d *datadriven.TestData) string {
 }
 
 // settle lets everything run that is due, commits included.
-func (s *script) settle() { synctest.Wait() }
+func (s *script) settle() {
+	if s.kafka == nil {
+		synctest.Wait()
+	}
+}
+
+// asked is who the script asks.
+func (s *script) asked() coordinating {
+	if s.kafka != nil {
+		return s.kafka
+	}
+	return s.at
+}
 
 func (s *script) answer(name string, text func() string) {
 	s.mu.Lock()
@@ -261,12 +285,19 @@ func (s *script) group(name string) string {
 
 func (s *script) topic(d *datadriven.TestData) string {
 	a := s.args(d, 1)
+	if s.kafka != nil {
+		s.kafka.topic(s.kafka.real(a.words[0]), a.number("partitions", 1))
+		return "created"
+	}
 	s.w.topic(a.words[0], a.number("partitions", 1))
 	return "created"
 }
 
 func (s *script) config(d *datadriven.TestData) string {
 	a := s.args(d, 0)
+	if s.kafka != nil {
+		return "set" // it was started so
+	}
 	for _, arg := range d.CmdArgs {
 		v := a.text(arg.Key, "")
 		switch arg.Key {
@@ -286,13 +317,16 @@ func (s *script) config(d *datadriven.TestData) string {
 }
 
 // metadata is what a member tells for each of its protocols: a subscription, or the bytes of data=.
-func (a args) metadata() []byte {
+func (s *script) metadata(a args) []byte {
 	topics, ok := a.list("topics")
 	if !ok {
 		return []byte(huge(a.text("data", "")))
 	}
 	w := binary.BigEndian.AppendUint32([]byte{0, 0}, uint32(len(topics)))
 	for _, topic := range topics {
+		if s.kafka != nil {
+			topic = s.kafka.real(topic)
+		}
 		w = append(binary.BigEndian.AppendUint16(w, uint16(len(topic))), topic...)
 	}
 	data := a.text("data", "")
@@ -329,11 +363,14 @@ func (s *script) join(d *datadriven.TestData) string {
 	}
 	for _, p := range protocols {
 		if p != "none" {
-			r.Protocols = append(r.Protocols, Protocol{p, a.metadata()})
+			r.Protocols = append(r.Protocols, Protocol{p, s.metadata(a)})
 		}
 	}
 	s.asks()
-	c.gone = s.at.JoinGroup(r, func(resp *JoinGroupResponse) {
+	if s.kafka != nil {
+		s.kafka.joinVersion = int16(version)
+	}
+	c.gone = s.asked().JoinGroup(r, func(resp *JoinGroupResponse) {
 		s.learn(c, resp)
 		s.answer(c.name, func() string { return s.showJoined(resp) })
 	})
@@ -384,7 +421,7 @@ func (s *script) sync(d *datadriven.TestData) string {
 		r.Assignments = append(r.Assignments, Assigned{s.client(strings.TrimPrefix(name, "$")).id, []byte(huge(data))})
 	}
 	s.asks()
-	s.at.SyncGroup(r, func(resp *SyncGroupResponse) {
+	s.asked().SyncGroup(r, func(resp *SyncGroupResponse) {
 		if resp.Err != nil {
 			s.answer(c.name, said(code(resp.Err)))
 			return
@@ -398,7 +435,7 @@ func (s *script) heartbeat(d *datadriven.TestData) string {
 	a := s.args(d, 2)
 	c := s.client(a.words[0])
 	s.asks()
-	s.at.Heartbeat(&HeartbeatRequest{
+	s.asked().Heartbeat(&HeartbeatRequest{
 		Group: a.words[1], MemberID: s.id(c, a), InstanceID: a.optional("instance"), Generation: int32(a.number("generation", int(c.generation))),
 	}, func(resp *HeartbeatResponse) { s.answer(c.name, said(code(resp.Err))) })
 	return ""
@@ -423,7 +460,13 @@ func (s *script) leave(d *datadriven.TestData) string {
 		r.Members = append(r.Members, l)
 	}
 	s.asks()
-	s.at.LeaveGroup(r, func(resp *LeaveGroupResponse) {
+	s.asked().LeaveGroup(r, func(resp *LeaveGroupResponse) {
+		if errors.Is(resp.Err, ErrUnknownMember) { // no such group; the server tells it of each member
+			resp = &LeaveGroupResponse{}
+			for _, l := range r.Members {
+				resp.Members = append(resp.Members, Left{l.MemberID, l.InstanceID, ErrUnknownMember})
+			}
+		}
 		if resp.Err != nil {
 			s.answer("leave", said(code(resp.Err)))
 			return
@@ -448,6 +491,9 @@ func partition(word string) (string, int32) {
 }
 
 func (s *script) topicID(name string) TopicID {
+	if s.kafka != nil {
+		return TopicID{} // asked by name
+	}
 	if _, ok := s.w.image().TopicByName(name); !ok {
 		return TopicID{}
 	}
@@ -480,7 +526,7 @@ func (s *script) commit(d *datadriven.TestData) string {
 		r.Offsets = append(r.Offsets, o)
 	}
 	s.asks()
-	s.at.CommitOffsets(r, func(resp *CommitOffsetsResponse) {
+	s.asked().CommitOffsets(r, func(resp *CommitOffsetsResponse) {
 		if resp.Err != nil || resp.Partitions == nil {
 			s.answer(c.name, said(code(resp.Err)))
 			return
@@ -502,7 +548,7 @@ func (s *script) fetch(d *datadriven.TestData) string {
 		r.Topics = append(r.Topics, FetchTopic{topic, s.topicID(topic), []int32{p}})
 	}
 	s.asks()
-	s.at.FetchOffsets(r, func(resp *FetchOffsetsResponse) {
+	s.asked().FetchOffsets(r, func(resp *FetchOffsetsResponse) {
 		if resp.Err != nil {
 			s.answer("fetch", said(code(resp.Err)))
 			return
@@ -531,7 +577,7 @@ func (s *script) fetch(d *datadriven.TestData) string {
 func (s *script) describe(d *datadriven.TestData) string {
 	a := s.args(d, 1)
 	s.asks()
-	s.at.DescribeGroup(a.words[0], func(g *GroupDescription) { s.answer("describe", func() string { return s.showGroup(g) }) })
+	s.asked().DescribeGroup(a.words[0], func(g *GroupDescription) { s.answer("describe", func() string { return s.showGroup(g) }) })
 	return ""
 }
 
@@ -554,7 +600,7 @@ func (s *script) list(d *datadriven.TestData) string {
 	var f Filter
 	f.States, _ = a.list("states")
 	f.Types, _ = a.list("types")
-	resp := s.at.ListGroups(f)
+	resp := s.asked().ListGroups(f)
 	if resp.Err != nil {
 		return code(resp.Err)
 	}
@@ -571,7 +617,7 @@ func (s *script) list(d *datadriven.TestData) string {
 
 func (s *script) remove(d *datadriven.TestData) string {
 	s.asks()
-	s.at.DeleteGroup(s.args(d, 1).words[0], func(err error) { s.answer("delete", said(code(err))) })
+	s.asked().DeleteGroup(s.args(d, 1).words[0], func(err error) { s.answer("delete", said(code(err))) })
 	return ""
 }
 
@@ -583,7 +629,7 @@ func (s *script) removeOffsets(d *datadriven.TestData) string {
 		r.Topics = append(r.Topics, FetchTopic{topic, s.topicID(topic), []int32{p}})
 	}
 	s.asks()
-	s.at.DeleteOffsets(r, func(resp *DeleteOffsetsResponse) {
+	s.asked().DeleteOffsets(r, func(resp *DeleteOffsetsResponse) {
 		if resp.Err != nil {
 			s.answer("delete-offsets", said(code(resp.Err)))
 			return
@@ -598,7 +644,12 @@ func (s *script) removeOffsets(d *datadriven.TestData) string {
 }
 
 func (s *script) wait(d *datadriven.TestData) string {
-	time.Sleep(duration(s.args(d, 1).words[0]))
+	after := duration(s.args(d, 1).words[0])
+	if s.kafka != nil {
+		s.kafka.wait(after)
+		return ""
+	}
+	time.Sleep(after)
 	return ""
 }
 
