@@ -88,6 +88,8 @@ func TestLease(t *testing.T) {
 		wantErr(t, "commit past the lease", commitOne(t, n, "g", 2), ErrNotCoordinator)
 		_, err := fetchOne(t, n, "g")
 		wantErr(t, "fetch past the lease", err, ErrNotCoordinator)
+		wantErr(t, "list past the lease", n.ListGroups(Filter{}).Err, ErrNotAvailable)
+		wantErr(t, "list of a broker without groups", w.nodes[1].ListGroups(Filter{}).Err, nil)
 
 		second := w.nodes[1]
 		second.setLease(func() (time.Time, bool) { return sent, true })

@@ -45,16 +45,20 @@ func (t *turn) removeGroup(g *group) {
 	g.core, g.broken = newClassic(g.name), false
 }
 
-// ListGroups lists the groups of this broker. While one of its shards is being loaded the list would not be whole: ErrLoading.
+// ListGroups lists the groups of this broker. The list would not be whole while one of its shards is being loaded (ErrLoading), and past its
+// lease, when they may be another's (ErrNotAvailable).
 func (c *Coordinator) ListGroups(f Filter) *ListGroupsResponse {
 	response := &ListGroupsResponse{}
 	for i := range c.shards {
 		t := c.shards[i].begin()
-		switch err := t.serving(); err { //nolint:errorlint // ours, never wrapped
-		case nil:
+		switch err := t.serving(); {
+		case err == nil:
 			response.Groups = t.list(response.Groups, f)
-		case ErrLoading:
+		case t.epoch == 0: // another's
+		case err == ErrLoading: //nolint:errorlint // ours, never wrapped
 			response.Err = err
+		default:
+			response.Err = ErrNotAvailable
 		}
 		t.end()
 	}
