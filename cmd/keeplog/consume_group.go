@@ -45,7 +45,6 @@ type grouped struct {
 	parts map[tp]*owned
 	began bool // it was told its first partitions
 	moved time.Time
-	lost  error // why a commit failed for good
 }
 
 // owned is a partition that this member has.
