@@ -239,12 +239,21 @@ func (l *lane) send(batch []*proposal, groups [][]byte) {
 		if answered {
 			break
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			p.finish(Applied{}, err)
-		} else {
+		case !p.answeredBy(&out, i):
+			p.finish(Applied{}, fmt.Errorf("%w: the answer is not of what was proposed", ErrUnknownOutcome))
+		default:
 			p.finish(Applied{Index: out.Index, Results: out.Results[i]}, nil)
 		}
 	}
+}
+
+// answeredBy says that an outcome has a result for each record of the proposal, the i-th of the entry. One that another node tells might not,
+// and a record without a result must not count as accepted.
+func (p *proposal) answeredBy(out *metadata.Outcome, i int) bool {
+	return i < len(out.Results) && len(out.Results[i]) == p.records
 }
 
 // commit commits one entry. When it is not known what became of it, it is proposed again as soon as this node leads again:

@@ -221,3 +221,22 @@ func testSeed() uint64 {
 	}
 	return uint64(time.Now().UnixNano())
 }
+
+// An outcome that does not fit what was proposed is no answer, whoever tells it.
+func TestOutcomesOfOthers(t *testing.T) {
+	two := &proposal{records: 2}
+	for _, c := range []struct {
+		results [][]metadata.Result
+		want    bool
+	}{
+		{nil, false},
+		{[][]metadata.Result{{{}, {}}}, false},
+		{[][]metadata.Result{{}, {{}}}, false},
+		{[][]metadata.Result{{}, {{}, {}, {}}}, false},
+		{[][]metadata.Result{{}, {{}, {}}}, true},
+	} {
+		if got := two.answeredBy(&metadata.Outcome{Results: c.results}, 1); got != c.want {
+			t.Errorf("%v answers two records: %v", c.results, got)
+		}
+	}
+}
