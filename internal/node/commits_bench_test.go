@@ -27,8 +27,8 @@ type committer struct {
 	got []byte
 }
 
-// newCommitter dials a group's coordinator.
-func newCommitter(tb testing.TB, address, group, topic string, partition int32) *committer {
+// newCommitter dials a group's coordinator; it commits in topic t.
+func newCommitter(tb testing.TB, address, group string, partition int32) *committer {
 	tb.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -37,7 +37,7 @@ func newCommitter(tb testing.TB, address, group, topic string, partition int32) 
 	req := kmsg.NewPtrOffsetCommitRequest()
 	req.Version, req.Group, req.Generation = 8, group, -1
 	const mark = 0x0102030405060708
-	req.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: topic, Partitions: []kmsg.OffsetCommitRequestTopicPartition{{
+	req.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: "t", Partitions: []kmsg.OffsetCommitRequestTopicPartition{{
 		Partition: partition, Offset: mark, LeaderEpoch: -1,
 	}}}}
 	k := &committer{conn: conn, frame: kmsg.NewRequestFormatter(kmsg.FormatterClientID("bench")).AppendRequest(nil, req, 1), got: make([]byte, 256)}
@@ -93,7 +93,7 @@ func BenchmarkCommits(b *testing.B) {
 				return fmt.Errorf("no owner")
 			}
 			if all[i] == nil {
-				all[i] = newCommitter(b, fmt.Sprintf("127.0.0.1:%d", c.ports[owner-1][0]), group, "t", int32(i%8))
+				all[i] = newCommitter(b, fmt.Sprintf("127.0.0.1:%d", c.ports[owner-1][0]), group, int32(i%8))
 			}
 			err := all[i].commit(0)
 			if err != nil {
