@@ -179,7 +179,7 @@ func (c *classic) earliest() (at time.Time, act func(*effects)) {
 		}
 	}
 	if last != nil {
-		offer(last.expires, func(f *effects) { c.sessionOver(last, f) })
+		offer(last.expires, c.sessionsOver)
 	}
 	var void time.Time
 	for _, t := range c.pending {
@@ -207,15 +207,35 @@ func (c *classic) enter(s classicState, now time.Time) {
 	c.state, c.since = s, now
 }
 
-// sessionOver: the member's time is up. One that waits for an answer is alive; its session goes on with the answer. A fresh one
-// that waits that long is not believed to be there any more.
-func (c *classic) sessionOver(m *member, f *effects) {
-	if !m.fresh && (m.joining != 0 || m.syncing != 0) {
-		m.expires = time.Time{}
-		return
+// sessionsOver: the time of members is up, of all whose is before the next thing that is due; there may be many. One that waits for an answer
+// is alive; its session goes on with the answer. A fresh one that waits that long is not believed to be there any more, unless it
+// waited for those that are out now.
+func (c *classic) sessionsOver(f *effects) {
+	limit := f.env.Now
+	for _, t := range []time.Time{c.join.at, c.synced} {
+		if !t.IsZero() && t.Before(limit) {
+			limit = t
+		}
 	}
-	c.remove(m, f)
-	c.afterRemoval(f)
+	out, fresh := map[*member]bool{}, map[*member]bool{}
+	for _, m := range c.members {
+		switch {
+		case m.expires.IsZero() || m.expires.After(limit):
+		case m.fresh:
+			fresh[m] = true
+		case m.joining != 0 || m.syncing != 0:
+			m.expires = time.Time{}
+		default:
+			out[m] = true
+		}
+	}
+	if len(out) == 0 {
+		out = fresh
+	}
+	if len(out) > 0 {
+		c.removeAll(out, f)
+		c.afterRemoval(f)
+	}
 }
 
 // dropPending forgets the ids whose time is up, all of them at once: there may be many.
@@ -249,17 +269,25 @@ func (c *classic) afterRemoval(f *effects) {
 }
 
 // remove takes a member out, and answers what it waits for.
-func (c *classic) remove(m *member, f *effects) {
-	f.reply(m.joining, &JoinGroupResponse{Err: ErrUnknownMember, Generation: -1})
-	f.reply(m.syncing, &SyncGroupResponse{Err: ErrUnknownMember})
-	m.joining, m.syncing = 0, 0
-	c.members = slices.DeleteFunc(c.members, func(o *member) bool { return o == m })
-	c.size -= m.memory()
-	delete(c.byID, m.id)
-	if m.instance != nil && c.static[*m.instance] == m {
-		delete(c.static, *m.instance)
-	}
-	if c.leader == m.id {
+func (c *classic) remove(m *member, f *effects) { c.removeAll(map[*member]bool{m: true}, f) }
+
+// removeAll is remove for many, in the order in which they joined.
+func (c *classic) removeAll(out map[*member]bool, f *effects) {
+	c.members = slices.DeleteFunc(c.members, func(m *member) bool {
+		if !out[m] {
+			return false
+		}
+		f.reply(m.joining, &JoinGroupResponse{Err: ErrUnknownMember, Generation: -1})
+		f.reply(m.syncing, &SyncGroupResponse{Err: ErrUnknownMember})
+		m.joining, m.syncing = 0, 0
+		c.size -= m.memory()
+		delete(c.byID, m.id)
+		if m.instance != nil && c.static[*m.instance] == m {
+			delete(c.static, *m.instance)
+		}
+		return true
+	})
+	if c.byID[c.leader] == nil {
 		c.leader = ""
 		if len(c.members) > 0 {
 			c.leader = c.members[0].id

@@ -315,11 +315,13 @@ func (c *classic) joinTimeout(f *effects) {
 func (c *classic) complete(f *effects) {
 	now := f.env.Now
 	c.join = joinTimer{}
-	for _, m := range slices.Clone(c.members) {
+	out := map[*member]bool{}
+	for _, m := range c.members {
 		if m.joining == 0 && m.instance == nil {
-			c.remove(m, f)
+			out[m] = true
 		}
 	}
+	c.removeAll(out, f)
 	if len(c.members) > 0 && !c.elect() {
 		// Only static members are left, and none is back. They are waited for until their sessions end.
 		c.join = joinTimer{at: now.Add(max(c.rebalanceTimeout(), time.Second))}

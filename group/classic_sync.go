@@ -97,15 +97,13 @@ func (c *classic) assign(parts []Assigned, f *effects) {
 // syncTimeout: who joined and has not asked for its assignment in all the time is out.
 func (c *classic) syncTimeout(f *effects) {
 	c.synced = time.Time{}
-	var silent []*member
+	silent := map[*member]bool{}
 	for _, m := range c.members {
 		if m.unsynced {
-			silent = append(silent, m)
+			silent[m] = true
 		}
 	}
-	for _, m := range silent {
-		c.remove(m, f)
-	}
+	c.removeAll(silent, f)
 	if len(silent) > 0 {
 		c.prepare(f)
 	}
