@@ -103,10 +103,12 @@ func (g *Groups) members(ctx context.Context, group string, number, slot int) {
 
 // Finish lets the groups read what there is, and their members leave.
 func (g *Groups) Finish(ctx context.Context) {
+	began := time.Now()
 	close(g.settle)
 	g.catchUp(ctx)
 	close(g.leave)
 	g.living.Wait()
+	g.scene.Say(fmt.Sprintf("        groups have read everything and left, after %.1fs", time.Since(began).Seconds()))
 	for i := range g.Count {
 		g.final(ctx, g.groupName(i))
 	}
