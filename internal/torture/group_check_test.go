@@ -79,7 +79,11 @@ func TestPlantedGroups(t *testing.T) {
 		{"a member is told twice what it has", func(s *groupScene) { s.first(); s.second(2); s.c.Owns(s.g, "b", 2) }, nil},
 		{"a member begins behind what was read", func(s *groupScene) { s.first(); s.second(5) }, map[Kind]int{Missed: 2}},
 		{"records are committed that nobody was given", func(s *groupScene) { s.first(); s.c.Committed(s.g, Commit{"a", 1, 5}) }, map[Kind]int{Missed: 2}},
-		{"a record that is not read yet", func(s *groupScene) { s.first(); s.c.Acked(part, 6, NewID(1, 7)); s.c.Replica(part, "node 1").Record(6, NewID(1, 7), true) }, nil},
+		{"a record that is not read yet", func(s *groupScene) {
+			s.first()
+			s.c.Acked(part, 6, NewID(1, 7))
+			s.c.Replica(part, "node 1").Record(6, NewID(1, 7), true)
+		}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newGroupScene()
