@@ -16,7 +16,8 @@
 //   - The nemesis carries the plan out. What takes the time that it takes, an operation, does one after another: moving replicas, members
 //     that come and go, a disk that is wiped.
 //
-//   - A [Workload] is what else clients do meanwhile; the caller brings it.
+//   - A [Workload] is what else clients do meanwhile; the caller brings it. [Groups] is one: members read, commit, leave and vanish, and every
+//     node is asked for what is committed.
 //
 //   - The workload is idempotent producers, pulses that measure, and readers. They tell the checker.
 //
