@@ -188,7 +188,7 @@ func (m *member) resume(ctx context.Context) {
 	if m.consumer {
 		epoch = m.generation
 	}
-	offsets, err := fetchCommitted(ctx, m.coordinator(), fetchCommittedRequest(m.group, m.id, epoch, floors, m.known.ids))
+	offsets, err := fetchCommitted(ctx, m.coordinator(), fetchCommittedRequest(asker{m.group, m.id, epoch}, floors, m.known.ids))
 	if code := codeError(codeNone); errors.As(err, &code) {
 		m.failed(nil, int16(code))
 		return

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -67,7 +68,7 @@ const (
 // Begin starts the groups.
 func (g *Groups) Begin(ctx context.Context, s Scene) error {
 	ctx, g.stop = context.WithCancel(ctx)
-	g.scene, g.name = s, fmt.Sprintf("torture-%x-%d", s.Seed, time.Now().UnixMilli())
+	g.scene, g.name = s, fmt.Sprintf("torture-%x-%s", s.Seed, rand.Text()[:8]) // a cluster may be tortured twice with one seed
 	g.settle, g.leave = make(chan struct{}), make(chan struct{})
 	for i := range g.Count {
 		group := g.groupName(i)
@@ -175,7 +176,7 @@ func (g *Groups) committed(ctx context.Context, b *kgo.Broker, group string, kno
 			floors[p] = g.scene.Check.CommitFloor(Share{group, p})
 		}
 	}
-	offsets, err := fetchCommitted(ctx, b, fetchCommittedRequest(group, "", -1, floors, known.ids))
+	offsets, err := fetchCommitted(ctx, b, fetchCommittedRequest(asker{group: group, epoch: -1}, floors, known.ids))
 	if err != nil {
 		return false
 	}
@@ -209,12 +210,18 @@ func (g *Groups) final(ctx context.Context, group string) {
 	}
 }
 
-// fetchCommittedRequest asks for the committed offsets of partitions, as a member or, with epoch −1, as anybody.
-func fetchCommittedRequest[V any](group, member string, epoch int32, parts map[Partition]V, ids map[string][16]byte) *kmsg.OffsetFetchRequest {
+// asker is who asks for the committed offsets of a group: a member or, with epoch −1, anybody.
+type asker struct {
+	group, member string
+	epoch         int32
+}
+
+// fetchCommittedRequest asks for the committed offsets of partitions.
+func fetchCommittedRequest[V any](who asker, parts map[Partition]V, ids map[string][16]byte) *kmsg.OffsetFetchRequest {
 	rg := kmsg.NewOffsetFetchRequestGroup()
-	rg.Group, rg.MemberEpoch = group, epoch
-	if epoch >= 0 {
-		rg.MemberID = &member
+	rg.Group, rg.MemberEpoch = who.group, who.epoch
+	if who.epoch >= 0 {
+		rg.MemberID = &who.member
 	}
 	at := map[string]int{}
 	for p := range parts {
