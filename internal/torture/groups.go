@@ -2,7 +2,7 @@ package torture
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -68,7 +68,7 @@ const (
 // Begin starts the groups.
 func (g *Groups) Begin(ctx context.Context, s Scene) error {
 	ctx, g.stop = context.WithCancel(ctx)
-	g.scene, g.name = s, fmt.Sprintf("torture-%x-%s", s.Seed, rand.Text()[:8]) // a cluster may be tortured twice with one seed
+	g.scene, g.name = s, fmt.Sprintf("torture-%x-%s", s.Seed, crand.Text()[:8]) // a cluster may be tortured twice with one seed
 	g.settle, g.leave = make(chan struct{}), make(chan struct{})
 	for i := range g.Count {
 		group := g.groupName(i)
