@@ -111,8 +111,8 @@ func (c *Coordinator) Close() {
 // those that go are dropped. Calls must be in the order of the images.
 func (c *Coordinator) Changed(delta *metadata.Delta, img *metadata.Image) {
 	c.img.Store(img)
-	for i := range c.shards {
-		c.shards[i].follow(img.Shard(int32(i)))
+	for _, change := range delta.Shards { // most entries are commits, and change none
+		c.shards[change.Shard].follow(img.Shard(change.Shard))
 	}
 	topics := len(delta.Topics) > 0 || len(delta.Brokers) > 0
 	all := false
