@@ -26,6 +26,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/keeplog/keeplog/config"
 	"github.com/keeplog/keeplog/metadata"
@@ -57,6 +58,9 @@ type Options struct {
 	Verify func(context.Context) error
 	// Busy says that there are groups in a shard: without any it moves at once when that makes the brokers' parts even. Nil is always.
 	Busy func(shard int32) bool
+	// HeardFormer says, when this node has begun to lead, how long ago it last heard of the leader before it; nil where there is none. A leader
+	// that hands over may have renewed a broker's lease a moment before.
+	HeardFormer func() time.Duration
 	// Node is the broker of this process: a proposal that is done has been applied here, so WaitApplied does not wait for it.
 	Node   metadata.BrokerID
 	Logger *slog.Logger
@@ -82,7 +86,7 @@ func New(o Options) *Controller {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{o: o, turn: make(chan struct{}, 1), wake: make(chan struct{})}
+	return &Controller{o: o, live: liveness{heardFormer: o.HeardFormer}, turn: make(chan struct{}, 1), wake: make(chan struct{})}
 }
 
 // CreateTopic asks for one topic.

@@ -154,7 +154,7 @@ func (c *Controller) Tick(ctx context.Context, now time.Duration) error {
 	c.live.ticked = true
 	term, err := c.o.Proposer.Lead()
 	if err != nil {
-		c.live = liveness{ticked: true}
+		c.live = liveness{ticked: true, heardFormer: c.o.HeardFormer}
 		c.liveMu.Unlock()
 		return nil //nolint:nilerr // another node's business
 	}

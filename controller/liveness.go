@@ -16,6 +16,9 @@ const (
 	reportGrace = time.Second
 	// pauseAfter is the distance of two ticks from which the controller itself must have been paused.
 	pauseAfter = 500 * time.Millisecond
+	// leaseTime is how long a broker may answer for what it leads after it has sent the last report that was acknowledged. reportGrace is
+	// enough of it after an election, which nobody wins who has heard a leader in the last second; a leader that hands over leaves more.
+	leaseTime = 2 * time.Second
 	// uncleanAfter is how long a partition has no leader before unclean.leader.election.enable gives it one.
 	uncleanAfter = 10 * time.Second
 )
@@ -48,7 +51,9 @@ type liveness struct {
 	index  uint64
 	now    time.Duration
 	ticked bool
-	pulses map[metadata.BrokerID]*pulse
+	// heardFormer says how long ago the former leader was last heard of; nil where there was none.
+	heardFormer func() time.Duration
+	pulses      map[metadata.BrokerID]*pulse
 	// leaderless are the partitions without a leader whose topic allows an unclean one, since when.
 	leaderless map[PartitionRef]time.Duration
 	// told are the leaderships of which somebody must hear before a reassignment ends, and the index of an image that has them.
@@ -69,7 +74,7 @@ func (l *liveness) observe(term uint64, img *metadata.Image, now time.Duration, 
 	fresh := l.pulses == nil || term > l.term
 	if fresh {
 		*l = liveness{
-			term: term, ticked: l.ticked, now: now, pulses: map[metadata.BrokerID]*pulse{},
+			term: term, ticked: l.ticked, now: now, heardFormer: l.heardFormer, pulses: map[metadata.BrokerID]*pulse{},
 			leaderless: map[PartitionRef]time.Duration{}, told: map[leadership]uint64{}, balanced: now,
 		}
 	}
@@ -96,13 +101,22 @@ func (l *liveness) observe(term uint64, img *metadata.Image, now time.Duration, 
 		}
 		p := &pulse{epoch: b.Epoch, until: now + SessionTimeout, ready: now + SessionTimeout, need: uint64(b.Epoch)}
 		if fresh {
-			p.until = now + reportGrace
+			p.until = now + l.grace()
 		}
 		if fresh && b.Fenced {
 			p.need = img.Index()
 		}
 		l.pulses[b.ID] = p
 	}
+}
+
+// grace is how long a controller of a new term waits for a first report: nobody is taken for dead whose lease, that the former leader has
+// given, still runs.
+func (l *liveness) grace() time.Duration {
+	if l.heardFormer == nil {
+		return reportGrace
+	}
+	return max(reportGrace, leaseTime-l.heardFormer())
 }
 
 // report takes a heartbeat; nil when it is not of the broker's newest epoch.

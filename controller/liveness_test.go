@@ -70,6 +70,23 @@ func TestObservationsOutOfOrder(t *testing.T) {
 	}
 }
 
+// A leader that hands over may have renewed a lease a moment before: its successor waits for the end of that, and no longer after an election.
+func TestNobodyIsFencedBeforeItsLeaseEnds(t *testing.T) {
+	w, _ := three(t)
+	for _, c := range []struct{ heard, ends time.Duration }{
+		{0, 2 * time.Second}, {700 * time.Millisecond, 1300 * time.Millisecond}, {time.Second, time.Second}, {1 << 62, time.Second},
+	} {
+		l := liveness{heardFormer: func() time.Duration { return c.heard }}
+		l.observe(7, w.img, time.Minute, true)
+		if got := l.expired(time.Minute + c.ends); len(got) > 0 {
+			t.Errorf("the former leader was heard of %v ago: %v are fenced after %v", c.heard, got, c.ends)
+		}
+		if got := l.expired(time.Minute + c.ends + 1); len(got) != 3 {
+			t.Errorf("the former leader was heard of %v ago: %v are fenced behind %v", c.heard, got, c.ends)
+		}
+	}
+}
+
 // BenchmarkFence is the plan for the death of a broker that leads a third of 3,000 replicas, and of the look at all partitions
 // that follows.
 func BenchmarkFence(b *testing.B) {

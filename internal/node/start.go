@@ -86,7 +86,7 @@ func (n *Node) newController() *controller.Controller {
 		Logger: n.loggers.room("controller"), Busy: func(shard int32) bool { return n.quorum.Tables().Count(shard) > 0 },
 	}
 	if !n.cfg.Alone() {
-		o.Verify = n.quorum.VerifySoon
+		o.Verify, o.HeardFormer = n.quorum.VerifySoon, n.quorum.HeardFormer
 	}
 	return controller.New(o)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -56,4 +58,13 @@ func successor(all []MemberStatus, self metadata.BrokerID, current func(MemberSt
 		}
 	}
 	return best, ok
+}
+
+// HeardFormer is how long ago this node, which leads, last heard of the leader before it; the longest time where it never heard of one.
+func (q *Quorum) HeardFormer() time.Duration {
+	last := q.raft().LastContact()
+	if last.IsZero() {
+		return math.MaxInt64
+	}
+	return time.Since(last)
 }

@@ -29,7 +29,9 @@ func TestTransfer(t *testing.T) {
 				t.Fatalf("after it, node %d is taken for the leader (%v)", id, ok)
 			}
 			first.stop()
-			c.leader(first.id)
+			if heard := c.leader(first.id).q.HeardFormer(); heard > 300*time.Millisecond {
+				t.Errorf("round %d: the new leader heard of the one that handed over %v ago", round, heard)
+			}
 			if took := time.Since(begin); took > 300*time.Millisecond {
 				t.Errorf("round %d: %v without a leader", round, took)
 			}
