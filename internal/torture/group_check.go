@@ -1,12 +1,15 @@
 package torture
 
+import "time"
+
 // The kinds of violation of groups.
 const (
 	// CommitLost: an acknowledged commit of an offset is not there, nor a later one.
 	CommitLost Kind = "commit lost"
 	// CommitWentBack: a committed offset below one that was told earlier, without being acknowledged.
 	CommitWentBack Kind = "commit went back"
-	// TwoOwners: two members had a partition in the same generation.
+	// TwoOwners: two members had a partition in the same generation, or one was given it while another had it and was in touch with the
+	// coordinator.
 	TwoOwners Kind = "two owners"
 	// Missed: a group committed an offset behind a record that no member of it was given.
 	Missed Kind = "missed"
@@ -42,7 +45,9 @@ type shareHistory struct {
 	// member it must not.
 	unsure map[int64]string
 	owners map[int32]string
-	given  []uint64 // a bit for each offset that a member was given
+	// holders are those who have it now, with the time at which the last question was sent that was answered so.
+	holders map[string]time.Duration
+	given   []uint64 // a bit for each offset that a member was given
 	// resumed is the highest offset at which a member began.
 	resumed int64
 }
@@ -50,7 +55,7 @@ type shareHistory struct {
 func (c *Checker) share(s Share) *shareHistory {
 	h := c.shares[s]
 	if h == nil {
-		h = &shareHistory{acked: Commit{Offset: -1}, shown: -1, unsure: map[int64]string{}, owners: map[int32]string{}}
+		h = &shareHistory{acked: Commit{Offset: -1}, shown: -1, unsure: map[int64]string{}, owners: map[int32]string{}, holders: map[string]time.Duration{}}
 		c.shares[s] = h
 	}
 	return h
@@ -116,6 +121,37 @@ func (c *Checker) Owns(s Share, member string, generation int32) {
 		return
 	}
 	h.owners[generation] = member
+}
+
+// Hold says that a member has a partition: the question was sent at Sent, and the answer came at Now, counted from some moment of the run.
+type Hold struct {
+	Member    string
+	Sent, Now time.Duration
+}
+
+// holdTime is how long, from its last question on, a member is sure of what it has: its coordinator puts nobody out before the rebalance
+// timeout and the session are over.
+const holdTime = min(memberSession, memberRebalance) - time.Second
+
+// Holds says that a member has the partition until it is told to be released.
+func (c *Checker) Holds(s Share, got Hold) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.share(s)
+	for other, sent := range h.holders {
+		if other != got.Member && got.Now-sent < holdTime {
+			c.violated(TwoOwners, "group %s, %s: given to %s while %s has it, which was in touch %s ago", s.Group, s.Partition, got.Member, other, (got.Now - sent).Round(time.Millisecond))
+			delete(h.holders, other)
+		}
+	}
+	h.holders[got.Member] = max(got.Sent, h.holders[got.Member])
+}
+
+// Released says that a member no longer has the partition. It is told before anybody else can be.
+func (c *Checker) Released(s Share, member string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.share(s).holders, member)
 }
 
 // Given says that a member was given the record at an offset, and has done with it what it does before it commits.

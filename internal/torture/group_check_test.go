@@ -3,6 +3,7 @@ package torture
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -77,6 +78,26 @@ func TestPlantedGroups(t *testing.T) {
 		{"a commit of a member that is out is carried out behind one of the next owner", func(s *groupScene) { s.first(); s.second(2); s.shown(3) }, map[Kind]int{CommitLost: 1}},
 		{"two members have a partition in one generation", func(s *groupScene) { s.first(); s.second(2); s.c.Owns(s.g, "c", 2) }, map[Kind]int{TwoOwners: 1}},
 		{"a member is told twice what it has", func(s *groupScene) { s.first(); s.second(2); s.c.Owns(s.g, "b", 2) }, nil},
+		{"a partition is given out while another member has it", func(s *groupScene) {
+			s.first()
+			s.c.Holds(s.g, Hold{"a", 0, time.Second})
+			s.second(2)
+			s.c.Holds(s.g, Hold{"b", 2 * time.Second, 3 * time.Second})
+		}, map[Kind]int{TwoOwners: 1}},
+		{"a partition is given out when another member gave it up", func(s *groupScene) {
+			s.first()
+			s.c.Holds(s.g, Hold{"a", 0, time.Second})
+			s.c.Released(s.g, "a")
+			s.second(2)
+			s.c.Holds(s.g, Hold{"b", 2 * time.Second, 3 * time.Second})
+			s.c.Holds(s.g, Hold{"b", 3 * time.Second, 4 * time.Second})
+		}, nil},
+		{"a partition is given out when another member was not in touch", func(s *groupScene) {
+			s.first()
+			s.c.Holds(s.g, Hold{"a", 0, time.Second})
+			s.second(2)
+			s.c.Holds(s.g, Hold{"b", 2 * time.Second, holdTime})
+		}, nil},
 		{"a member begins behind what was read", func(s *groupScene) { s.first(); s.second(5) }, map[Kind]int{Missed: 2}},
 		{"records are committed that nobody was given", func(s *groupScene) { s.first(); s.c.Committed(s.g, Commit{"a", 1, 5}) }, map[Kind]int{Missed: 2}},
 		{"a record that is not read yet", func(s *groupScene) {

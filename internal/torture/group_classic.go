@@ -21,6 +21,7 @@ func (m *member) beatClassic(ctx context.Context) {
 	}
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group, req.MemberID, req.Generation = m.group, m.id, m.generation
+	m.sent = time.Since(m.groups.began)
 	resp, err := ask[*kmsg.HeartbeatResponse](ctx, m.coordinator(), req)
 	if err != nil {
 		m.failed(err, codeNone)
@@ -28,6 +29,7 @@ func (m *member) beatClassic(ctx context.Context) {
 	}
 	switch resp.ErrorCode {
 	case codeNone:
+		m.hold()
 	case codeRebalancing: // an eager member gives everything up
 		m.give(ctx, nil, true)
 		m.joined = false
@@ -77,6 +79,7 @@ func (m *member) sync(ctx context.Context, joined *kmsg.JoinGroupResponse) {
 	if joined.LeaderID == m.id && !joined.SkipAssignment {
 		req.GroupAssignment = m.assign(joined.Members)
 	}
+	m.sent = time.Since(m.groups.began)
 	resp, err := askFor[*kmsg.SyncGroupResponse](ctx, m.coordinator(), req)
 	if m.failed(err, codeNone) {
 		return

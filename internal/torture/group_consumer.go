@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -36,6 +37,7 @@ func (m *member) heartbeat(epoch int32) *kmsg.ConsumerGroupHeartbeatRequest {
 // beatConsumer is a heartbeat of the consumer protocol. A member that joins has nothing; what it is told to give up it has given up when it
 // sends the next one.
 func (m *member) beatConsumer(ctx context.Context) {
+	m.sent = time.Since(m.groups.began)
 	resp, err := ask[*kmsg.ConsumerGroupHeartbeatResponse](ctx, m.coordinator(), m.heartbeat(m.generation))
 	if err != nil {
 		m.failed(err, codeNone)

@@ -51,6 +51,22 @@ type member struct {
 	joined     bool
 	topics     []string
 	has        map[Partition]*position
+	sent       time.Duration // when the last question was sent by which it holds what it has, since the beginning
+}
+
+// hold tells that it has what it has, by the answer to the question that was sent last.
+func (m *member) hold() {
+	now := time.Since(m.groups.began)
+	for p := range m.has {
+		m.groups.scene.Check.Holds(m.share(p), Hold{m.id, m.sent, now})
+	}
+}
+
+// release tells that it has nothing any more, and goes without a word, or before it says so.
+func (m *member) release() {
+	for p := range m.has {
+		m.groups.scene.Check.Released(m.share(p), m.id)
+	}
 }
 
 func (m *member) open() error {
@@ -79,6 +95,7 @@ func (m *member) live(ctx context.Context, span time.Duration) (last bool) {
 			return true
 		case <-m.groups.leave:
 			m.commit(ctx)
+			m.release()
 			m.goodbye(ctx)
 			return true
 		case <-settle:
@@ -86,6 +103,7 @@ func (m *member) live(ctx context.Context, span time.Duration) (last bool) {
 		case <-over:
 			if m.rng.IntN(3) > 0 {
 				m.commit(ctx)
+				m.release()
 				m.goodbye(ctx)
 			}
 			return false
@@ -162,6 +180,7 @@ func (m *member) give(ctx context.Context, parts []Partition, mayCommit bool) {
 		for topic, numbers := range gone {
 			for _, n := range numbers {
 				delete(m.has, Partition{topic, n})
+				m.groups.scene.Check.Released(m.share(Partition{topic, n}), m.id)
 			}
 		}
 	}
@@ -171,6 +190,7 @@ func (m *member) give(ctx context.Context, parts []Partition, mayCommit bool) {
 			m.has[p] = &position{next: -1, committed: -1}
 		}
 	}
+	m.hold()
 }
 
 // resume asks where to begin with what it has got, and begins there.

@@ -22,6 +22,7 @@ type Groups struct {
 
 	scene Scene
 	name  string
+	began time.Time
 	stop  context.CancelFunc
 	// settle is closed when members no longer come and go, leave when they are to commit and leave.
 	settle, leave chan struct{}
@@ -68,6 +69,7 @@ const (
 // Begin starts the groups.
 func (g *Groups) Begin(ctx context.Context, s Scene) error {
 	ctx, g.stop = context.WithCancel(ctx)
+	g.began = time.Now()
 	g.scene, g.name = s, fmt.Sprintf("torture-%x-%s", s.Seed, crand.Text()[:8]) // a cluster may be tortured twice with one seed
 	g.settle, g.leave = make(chan struct{}), make(chan struct{})
 	for i := range g.Count {
@@ -95,6 +97,7 @@ func (g *Groups) members(ctx context.Context, group string, number, slot int) {
 			return
 		}
 		last := m.live(ctx, memberLeast+time.Duration(rng.Int64N(int64(memberMost-memberLeast))))
+		m.release()
 		m.client.Close()
 		if last {
 			return
