@@ -73,6 +73,11 @@ func (a *app) victim(ctx context.Context, dir string, f localTortureFlags) (*vic
 func (t *victim) begin(ctx context.Context, a *app, dir string, f localTortureFlags) (err error) {
 	up := f.localUpFlags
 	up.anyPort = true
+	// Members that vanish are missed soon, so that groups get on; what the user says counts.
+	up.set = append([]string{
+		"group.consumer.min.session.timeout.ms=6000", "group.consumer.session.timeout.ms=6000",
+		"group.consumer.min.heartbeat.interval.ms=500", "group.consumer.heartbeat.interval.ms=1000",
+	}, up.set...)
 	if t.cluster, err = a.prepareLocal(dir, up); err != nil {
 		return err
 	}
