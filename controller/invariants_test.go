@@ -381,7 +381,7 @@ func (c *cluster) checkPartition(t *metadata.Topic, i int, p *metadata.Partition
 		c.fail("%s: a member is no replica", name)
 	case len(within(p.ISR, p.ELR)) > 0:
 		c.fail("%s: in both sets", name)
-	case len(p.ISR) >= min && len(p.ELR) > 0:
+	case len(p.ISR) >= min && len(p.ELR) > 0 && p.Leader != metadata.NoLeader:
 		c.fail("%s: eligible replicas although %d in sync are enough", name, min)
 	case len(within(p.Adding, p.Replicas)) < len(p.Adding), len(within(p.Removing, p.Replicas)) < len(p.Removing):
 		c.fail("%s: comes or goes, and is no replica", name)

@@ -71,6 +71,7 @@ func (e *edit) finish() (metadata.PartitionChanged, bool) {
 	e.completeReassignment()
 	e.settle()
 	e.elect()
+	e.keepEligible()
 	return e.record()
 }
 
@@ -135,14 +136,27 @@ func (e *edit) settle() {
 			return
 		}
 	}
-	var elr []metadata.BrokerID
+	n.ELR = e.eligible()
+}
+
+// eligible are those that leave the in-sync set with all that was committed.
+func (e *edit) eligible() (elr []metadata.BrokerID) {
+	n := &e.next
 	for _, id := range n.Replicas {
-		was := slices.Contains(n.ELR, id) || slices.Contains(e.was.ISR, id)
+		was := slices.Contains(n.ELR, id) || slices.Contains(e.was.ISR, id) || slices.Contains(e.was.ELR, id)
 		if was && id != e.lost && !slices.Contains(n.ISR, id) {
 			elr = append(elr, id)
 		}
 	}
-	n.ELR = elr
+	return elr
+}
+
+// keepEligible: where nobody leads nothing is committed, however large the in-sync set is; who leaves it there stays eligible, for those
+// that are left in it may turn out to have lost data. The next leader's edit settles that.
+func (e *edit) keepEligible() {
+	if e.next.Leader == metadata.NoLeader && e.p.img.Feature(elrFeature) != 0 && len(e.was.ISR) > 0 {
+		e.next.ELR = e.eligible()
+	}
 }
 
 // mayLead says that a replica is alive and has all that was committed.
