@@ -88,7 +88,9 @@ func (e *edit) completeReassignment() {
 	done := *n
 	done.Replicas, done.Adding, done.Removing = without(n.Replicas, n.Removing...), nil, nil
 	done.ISR = without(n.ISR, n.Removing...)
-	if len(done.ISR) == 0 || len(done.ISR) < len(n.ISR) && len(done.ISR) < e.p.topicRules(e.topic).MinInsync(done.Settled()) {
+	// Those that go and have all that was committed are needed where those that stay are too few, in sync by now or only eligible.
+	complete := len(within(n.Removing, e.was.ISR))+len(within(n.Removing, e.was.ELR)) > 0
+	if len(done.ISR) == 0 || complete && len(done.ISR) < e.p.topicRules(e.topic).MinInsync(done.Settled()) {
 		return
 	}
 	if e.handedOver(&done) {
