@@ -152,7 +152,8 @@ func kafkaError(what string, ke *kerr.Error, message string) *cliError {
 			e.why = "a topic's name is 1 to 249 of the characters a-z A-Z 0-9 . _ -"
 		}
 	case kerr.RequestTimedOut:
-		e.exit, e.try = exitUnreachable, "a longer --timeout"
+		e.exit, e.why = exitUnreachable, "the broker waited for other nodes, and they did not answer in time"
+		e.try = "keeplog cluster health, or a longer --timeout"
 	}
 	return e
 }

@@ -246,7 +246,7 @@ func (w *simWorld) decided(topic metadata.TopicID, p int32, was, is *metadata.Im
 	}
 	w.complete(topic, p, before, after)
 	for _, id := range before.Adding {
-		if len(after.Adding) == 0 && slices.Contains(after.Replicas, id) && !slices.Contains(after.ISR, id) {
+		if len(after.Adding) == 0 && slices.Contains(after.Replicas, id) && !slices.Contains(after.ISR, id) && !slices.Contains(after.Removing, id) {
 			w.broken("partition %d: reassigned to %v without %d in sync", p, after.Replicas, id)
 		}
 	}
