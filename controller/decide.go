@@ -40,7 +40,7 @@ func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Recor
 			case err != nil:
 				report(done+i, metadata.Result{}, fmt.Errorf("%w: %w", ErrNotCommitted, err))
 			default:
-				c.noteReleased(p.img, records[done+i], results[i])
+				c.noteCommitted(p.img, records[done+i], results[i], at)
 				report(done+i, results[i], refusal(results[i]))
 			}
 		}
@@ -56,10 +56,12 @@ func (c *Controller) planner() *planner {
 	return p
 }
 
-func (c *Controller) noteReleased(img *metadata.Image, rec metadata.Record, r metadata.Result) {
+// noteCommitted takes note of a record that is in the log at an index, and was planned over img.
+func (c *Controller) noteCommitted(img *metadata.Image, rec metadata.Record, r metadata.Result, index uint64) {
 	c.liveMu.Lock()
 	defer c.liveMu.Unlock()
 	c.live.released(img, rec, r)
+	c.live.replaced(img, rec, r, index)
 }
 
 // handing is how a plan asks whether a shard may be given on.

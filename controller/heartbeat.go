@@ -23,9 +23,9 @@ type Heartbeat struct {
 	Offline []metadata.DirectoryID
 }
 
-// HeartbeatAnswer is the controller's view. Only an answer with Fenced false renews the broker's lease.
+// HeartbeatAnswer is the controller's view. Only an answer with Fenced false and CaughtUp true renews the broker's lease.
 type HeartbeatAnswer struct {
-	// CaughtUp says that the broker has applied all that it must know to be unfenced.
+	// CaughtUp says that the broker has applied all that it must know to be unfenced, and to have its lease renewed.
 	CaughtUp bool
 	Fenced   bool
 	// ShutDown says that the broker may stop: it leads nothing that another could, and the others know.

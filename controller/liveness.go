@@ -119,6 +119,24 @@ func (l *liveness) grace() time.Duration {
 	return max(reportGrace, leaseTime-l.heardFormer())
 }
 
+// replaced: a broker that ceases to lead, or leaves an in-sync set, and does not know it yet, is given no more time to answer for what it led.
+func (l *liveness) replaced(img *metadata.Image, rec metadata.Record, r metadata.Result, index uint64) {
+	c, ok := rec.(metadata.PartitionChanged)
+	if !ok || r.Refusal != metadata.Accepted || c.Leader == nil && c.ISR == nil {
+		return
+	}
+	was, ok := img.Partition(c.TopicID, c.Partition)
+	if !ok {
+		return
+	}
+	for _, id := range was.ISR {
+		left := c.ISR != nil && !slices.Contains(*c.ISR, id) || c.Leader != nil && id == was.Leader && *c.Leader != id
+		if p := l.pulses[id]; p != nil && left {
+			p.need = max(p.need, index)
+		}
+	}
+}
+
 // report takes a heartbeat; nil when it is not of the broker's newest epoch.
 func (l *liveness) report(h *Heartbeat, now time.Duration) *pulse {
 	p := l.pulses[h.ID]

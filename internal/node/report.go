@@ -82,7 +82,7 @@ func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controlle
 		a = controller.HeartbeatAnswer(got)
 		return err
 	})
-	if err == nil && !a.Fenced && !h.WantFence && !h.WantShutdown {
+	if err == nil && !a.Fenced && a.CaughtUp && !h.WantFence && !h.WantShutdown {
 		n.replicas.SetLease(sent.Add(leaseTime))
 		n.lease.Store(&acknowledged{at, sent})
 	}

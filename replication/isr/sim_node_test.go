@@ -244,7 +244,7 @@ func (n *simNode) beaten(sent time.Duration, a controller.HeartbeatAnswer, err e
 	for _, r := range n.replicas {
 		r.missing = false
 	}
-	if !a.Fenced {
+	if !a.Fenced && a.CaughtUp {
 		n.lease = max(n.lease, sent+2*time.Second)
 	}
 	if a.ShutDown && n.stopping {
