@@ -29,8 +29,13 @@ func (w *simWorld) onEnough(lead *simReplica) {
 	if w.truth[lead.p].unclean > 0 && last < int(lead.lead.epochStart) {
 		return
 	}
+	now, known := w.newest().Partition(lead.topic, int32(lead.p))
 	for _, n := range w.nodes {
 		r := n.replicas[lead.p]
+		if id := metadata.BrokerID(n.id); known && slices.Contains(lead.lead.assigned, id) && !slices.Contains(now.Replicas, id) {
+			have++ // a reassignment has ended that the leader has not heard of: who has gone had told the leader what it had
+			continue
+		}
 		if r.topic == lead.topic && (r.robbed || r.synced > last && (last < r.start || r.log[last] == lead.log[last])) {
 			have++
 		}
