@@ -126,7 +126,7 @@ func (p *planner) planBalance(movable func(shard int32) bool) []metadata.Record 
 		}
 		n := len(owned[from])
 		if n == 0 {
-			delete(hosts, from) // what it has has to stay for now
+			delete(hosts, from) // none of what it has can move: it stays
 			continue
 		}
 		i := owned[from][n-1]

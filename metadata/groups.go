@@ -277,32 +277,25 @@ func (d *draft) offsetsCommitted(r OffsetsCommitted) Result {
 	return Result{}
 }
 
-func (d *draft) offsetsRemoved(r OffsetsRemoved) Result {
-	if !d.owned(r.Shard, r.ShardEpoch, r.Group) {
+// inTables changes a group in the tables, if there are any, for the owner of its shard.
+func (d *draft) inTables(shard int32, epoch int64, group string, change func(*Tables)) Result {
+	if !d.owned(shard, epoch, group) {
 		return refuse(RefusedShardEpoch)
 	}
 	if d.tables != nil {
-		d.tables.removeOffsets(r.Group, r.Partitions)
+		change(d.tables)
 	}
 	return Result{}
+}
+
+func (d *draft) offsetsRemoved(r OffsetsRemoved) Result {
+	return d.inTables(r.Shard, r.ShardEpoch, r.Group, func(t *Tables) { t.removeOffsets(r.Group, r.Partitions) })
 }
 
 func (d *draft) groupChanged(r GroupChanged) Result {
-	if !d.owned(r.Shard, r.ShardEpoch, r.Group) {
-		return refuse(RefusedShardEpoch)
-	}
-	if d.tables != nil {
-		d.tables.change(r.Group, r.Entries)
-	}
-	return Result{}
+	return d.inTables(r.Shard, r.ShardEpoch, r.Group, func(t *Tables) { t.change(r.Group, r.Entries) })
 }
 
 func (d *draft) groupRemoved(r GroupRemoved) Result {
-	if !d.owned(r.Shard, r.ShardEpoch, r.Group) {
-		return refuse(RefusedShardEpoch)
-	}
-	if d.tables != nil {
-		d.tables.remove(r.Group)
-	}
-	return Result{}
+	return d.inTables(r.Shard, r.ShardEpoch, r.Group, func(t *Tables) { t.remove(r.Group) })
 }

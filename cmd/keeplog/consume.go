@@ -139,7 +139,7 @@ type part struct {
 	id   [16]byte
 	next int64 // first offset that has not been handed to the printer
 	stop int64 // first offset not to read; math.MaxInt64: none
-	// toHere says that the end is not known and that reading stops where the leader has no more for now.
+	// toHere says that the end is not known and that reading stops where the leader has no more to give.
 	toHere bool
 }
 
