@@ -282,10 +282,7 @@ type transport struct {
 
 func (x transport) Fetch(leader int32, r *RemoteFetch, done func(*RemoteFetched, error)) {
 	to := x.c.nodes[leader].up.Load()
-	x.c.mu.Lock()
-	cut := x.c.cut[[2]int32{x.from, leader}]
-	x.c.mu.Unlock()
-	if cut || to == nil {
+	if to == nil || x.c.severed(x.from, leader) {
 		go done(nil, errors.New("no connection"))
 		return
 	}
@@ -308,6 +305,10 @@ func (x transport) Fetch(leader int32, r *RemoteFetch, done func(*RemoteFetched,
 			out = x.answer(poll)
 		}
 		<-before
+		if x.c.severed(x.from, leader) {
+			done(nil, errors.New("the connection is lost"))
+			return
+		}
 		done(out, nil)
 	}()
 }
@@ -344,11 +345,17 @@ func (x transport) answer(poll *ReplicaPoll) *RemoteFetched {
 	return out
 }
 
-// sever cuts fetches from a broker to another, or lets them through again.
+// sever cuts fetches from a broker to another, and the answers to those under way, or lets them through again.
 func (c *troupe) sever(from, to int32, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cut[[2]int32{from, to}] = cut
+}
+
+func (c *troupe) severed(from, to int32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cut[[2]int32{from, to}]
 }
 
 // isolate cuts everybody's fetches from a broker.
@@ -519,6 +526,14 @@ func firstDifference(got, want map[record.Offset]string) string {
 			return fmt.Sprintf("at offset %d it has %q (%v), the leader %q (%v); %d records and %d", at, g, mine, w, its, len(got), len(want))
 		}
 	}
+}
+
+// cuts says that a truncation is under way.
+func (w *follow) cuts() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.now.Load()
+	return f != nil && f.cutting != nil
 }
 
 func (c *troupe) end() {

@@ -164,11 +164,11 @@ func (f *following) cut(s step) {
 			err = l.TruncateTo(s.at)
 		}
 		f.lower()
-		f.fetcher.post(func(m *mail) { m.cut = append(m.cut, cutDone{f, err}) })
 		w.mu.Lock()
 		f.cutting = nil
 		w.mu.Unlock()
 		close(done)
+		f.fetcher.post(func(m *mail) { m.cut = append(m.cut, cutDone{f, err}) })
 	})
 }
 

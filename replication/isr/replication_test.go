@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -559,6 +561,46 @@ func TestTwoFetchesInFlight(t *testing.T) {
 		if _, _, err := r.ReplicaFetch(&RemoteFetch{Replica: 2, BrokerEpoch: c.nodes[2].epoch, SessionID: one.SessionID, SessionEpoch: 3}, nil); !errors.Is(err, ErrSession) {
 			t.Errorf("an epoch of the session twice: %v", err)
 		}
+		c.sever(2, 1, false)
+	})
+}
+
+// A session may be closed while a fetch tells it of its partitions, by the follower's next one or for lying unused: none of them
+// stays in a partition's list.
+func TestClosedSessionWatchesNothing(t *testing.T) {
+	onStage(t, 2, func(t *testing.T, c *troupe) {
+		c.allInSync()
+		c.sever(2, 1, true)
+		time.Sleep(time.Second)
+		r := c.nodes[1].replicas
+		open := func() {
+			_, _, err := r.ReplicaFetch(&RemoteFetch{
+				Replica: 2, BrokerEpoch: c.nodes[2].epoch, MaxWait: time.Minute, MaxBytes: 1 << 20,
+				Partitions: []RemotePartition{{PartitionRef: PartitionRef{Topic: topicID}, LastFetchedEpoch: -1, MaxBytes: 1 << 20}},
+			}, func() {})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		var both sync.WaitGroup
+		var opened atomic.Bool
+		both.Go(func() {
+			for !opened.Load() {
+				r.closeSessions(true)
+			}
+		})
+		for range 20_000 {
+			open()
+		}
+		opened.Store(true)
+		both.Wait()
+		r.closeSessions(true)
+		list := &c.partition(1).followers
+		list.mu.Lock()
+		if list.count != 0 {
+			t.Errorf("%d sessions that are closed watch the partition", list.count)
+		}
+		list.mu.Unlock()
 		c.sever(2, 1, false)
 	})
 }

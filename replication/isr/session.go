@@ -36,7 +36,8 @@ type replicaSession struct {
 	waits  *ReplicaPoll   // the newest fetch, until it is answered
 }
 
-// sessionPart is one partition of a session; guarded by the session's mu but for the Watch.
+// sessionPart is one partition of a session; guarded by the session's mu, its place in the list of watchers too: one that is put
+// there behind the back of who closes the session would stay for ever.
 type sessionPart struct {
 	session *replicaSession
 	ref     PartitionRef
@@ -218,12 +219,10 @@ func (s *replicaSession) forget(ref PartitionRef) {
 	sp := s.parts[ref]
 	if sp != nil {
 		sp.gone = true
+		sp.watch.Stop()
 		delete(s.parts, ref)
 	}
 	s.unlock()
-	if sp != nil {
-		sp.watch.Stop()
-	}
 }
 
 // list takes what a fetch says of a partition.
@@ -243,18 +242,16 @@ func (s *replicaSession) list(asked *RemotePartition) {
 	sp.asked, sp.part, sp.silent, sp.outcome = *asked, p, false, nil
 	if moved {
 		sp.sent, sp.highWatermark, sp.logStart = Sent{}, -1, -1
+		sp.watch.Stop()
+		if err == nil {
+			p.WatchReplica(&sp.watch, sp)
+		}
 	}
 	req, sent := s.request(sp, false), sp.sent
 	req.MaxBytes, req.Sent = 0, &sent // what is read is decided when it is answered
 	s.unlock()
-	if moved {
-		sp.watch.Stop()
-	}
 	res := failedFetch(err)
 	if err == nil {
-		if moved {
-			p.WatchReplica(&sp.watch, sp)
-		}
 		res = p.FetchReplica(req)
 	}
 	s.mu.Lock()
@@ -406,13 +403,11 @@ func (s *replicaSession) close() {
 	s.parts = map[PartitionRef]*sessionPart{}
 	for _, sp := range parts {
 		sp.gone = true
+		sp.watch.Stop()
 	}
 	wake := s.waits.takeWake()
 	s.unlock()
 	wake()
-	for _, sp := range parts {
-		sp.watch.Stop()
-	}
 }
 
 // closeSessions ends the sessions that lie unused for too long, or all.
