@@ -28,7 +28,11 @@ func (d *Dir) deleteLog(l *Log, at string) error {
 	for _, s := range v.segments {
 		gone = append(gone, s.Retire())
 	}
-	err := d.retire(Found{Identity: l.id, Path: at}, deleteSuffix, all(gone), delay)
+	f, away := Found{Identity: l.id, Path: at}, d.retire
+	if l.leaving { // the other directory has it
+		away = d.retireMoved
+	}
+	err := away(f, deleteSuffix, all(gone), delay)
 	d.mu.Lock()
 	delete(d.logs, l.key())
 	if err != nil { // nobody has closed it: no clean stop covers it
@@ -153,6 +157,29 @@ func (d *Dir) retire(f Found, suffix string, gone <-chan struct{}, delay time.Du
 	if err := d.syncMarks(); err != nil {
 		return err
 	}
+	if err := d.takeAway(f, suffix, gone, delay); err != nil {
+		return err
+	}
+	return d.seen(f.Path)
+}
+
+// retireMoved is retire for what has moved to another directory. The mark goes last: up to then it tells a start that the other one outdoes
+// it, and where it is left over without a directory, that it moved away.
+func (d *Dir) retireMoved(f Found, suffix string, gone <-chan struct{}, delay time.Duration) error {
+	if err := d.takeAway(f, suffix, gone, delay); err != nil {
+		return err
+	}
+	if err := d.marks.drop(markKey{f.TopicID, f.Partition}); err != nil {
+		return err
+	}
+	if err := d.syncMarks(); err != nil { // before another log of the partition begins here
+		return err
+	}
+	return d.seen(f.Path)
+}
+
+// takeAway renames a directory, durably.
+func (d *Dir) takeAway(f Found, suffix string, gone <-chan struct{}, delay time.Duration) error {
 	var random [16]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return err
@@ -169,5 +196,5 @@ func (d *Dir) retire(f Found, suffix string, gone <-chan struct{}, delay time.Du
 		d.trash = append(d.trash, trash{path: to, gone: gone, due: d.o.Now().Add(delay)})
 		d.mu.Unlock()
 	}
-	return d.seen(f.Path)
+	return nil
 }

@@ -306,7 +306,8 @@ func (l *Log) putFirmLocked() error { return l.dir.marks.putFirm(*l.nextMark()) 
 
 func (l *Log) nextMark() *Mark {
 	l.mark.TopicID, l.mark.Partition = l.id.TopicID, l.id.Partition
-	l.mark.Moves, l.mark.Future = l.moves, l.future.Load()
+	l.mark.Moves, l.mark.Lineage, l.mark.Future = l.moves, l.lineage, l.future.Load()
+	l.mark.Leaving, l.mark.Arrived = l.leaving, l.arrived
 	l.mark.LogStart = max(l.mark.LogStart, l.StartOffset())
 	return &l.mark
 }

@@ -41,8 +41,11 @@ type Log struct {
 // moving is what a log knows of moves to another directory.
 type moving struct {
 	future atomic.Bool // this is a copy under way: the replica is elsewhere
-	moves  uint32      // Mark.Moves; guarded by markMu
 	mover  atomic.Pointer[Move]
+	// what the mark says of them; guarded by markMu
+	moves            uint32
+	lineage          uint64
+	leaving, arrived bool
 }
 
 // view is the list of segments, the oldest first; the last is active. It never changes; a new one replaces it.

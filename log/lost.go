@@ -34,7 +34,7 @@ func (l *Log) Lost() (o Lost, ok bool) {
 // Marked says whether the directory had a mark of the partition when it was opened: it is, or was, here.
 func (d *Dir) Marked(id Identity) bool {
 	mark, ok := d.marks.get(markKey{id.TopicID, id.Partition})
-	return ok && !mark.Future
+	return ok && mark.here()
 }
 
 // recreate makes the directory of a partition anew that is gone as a whole although its mark says that it was here.

@@ -16,11 +16,11 @@ const MarkBytes = 128
 
 // Mark is what the disk surely has of a log. It only ever lags.
 //
-//	          ┌──────────┬───────────┬───────┬─────────┬──────────┬────────┬───────────┬───────────┬─────────┬───────┬────────┬─────────────┬───────┬───────┬─────────┐
-//	mark      │ topic id │ partition │ epoch │ segment │ position │ offset │ log start │ entries   │ counter │ flags │ epochs │ lost        │ moves │ zeros │ CRC-32C │
-//	          │ 16       │ i32       │ i32   │ i64     │ i64      │ i64    │ i64       │ i32   i32 │ u64     │ u32   │ u32    │ i64 i64 i64 │ u32   │ 16    │ u32     │
-//	          └──────────┴───────────┴───────┴─────────┴──────────┴────────┴───────────┴───────────┴─────────┴───────┴────────┴─────────────┴───────┴───────┴─────────┘
-//	          0          16          20      24        32         40       48          56          64        72      76       80            104     108     124
+//	          ┌──────────┬───────────┬───────┬─────────┬──────────┬────────┬───────────┬───────────┬─────────┬───────┬────────┬─────────────┬───────┬─────────┬───────┬─────────┐
+//	mark      │ topic id │ partition │ epoch │ segment │ position │ offset │ log start │ entries   │ counter │ flags │ epochs │ lost        │ moves │ lineage │ zeros │ CRC-32C │
+//	          │ 16       │ i32       │ i32   │ i64     │ i64      │ i64    │ i64       │ i32   i32 │ u64     │ u32   │ u32    │ i64 i64 i64 │ u32   │ u64     │ 8     │ u32     │
+//	          └──────────┴───────────┴───────┴─────────┴──────────┴────────┴───────────┴───────────┴─────────┴───────┴────────┴─────────────┴───────┴─────────┴───────┴─────────┘
+//	          0          16          20      24        32         40       48          56          64        72      76       80            104     108       116     124
 //	                                                                                                    big-endian; the CRC covers the 124 bytes before it
 type Mark struct {
 	TopicID   [16]byte
@@ -52,8 +52,14 @@ type Mark struct {
 	Lost Lost
 	// Future says that the log is a copy under way: the partition's replica is in another directory.
 	Future bool
-	// Moves grows each time the replica goes to another directory: of two that have it, the one with the larger number counts.
+	// Moves grows each time the replica goes to another directory: of two of one lineage that have it, the one with the larger number counts.
 	Moves uint32
+	// Lineage is a random number that a log gets when it begins, and takes along when it moves; 0 for not known: the mark is older than
+	// that. Logs of one partition and of two lineages began apart, or went on apart: neither has what the other has.
+	Lineage uint64
+	// Leaving says that the copy in another directory was about to take over, Arrived that the log has taken over and nothing is marked
+	// since. A start that finds one of both without the other gives it a lineage of its own before it goes on.
+	Leaving, Arrived bool
 }
 
 const (
@@ -63,6 +69,8 @@ const (
 	flagGaps     = 1 << 3
 	flagCutting  = 1 << 4
 	flagFuture   = 1 << 5
+	flagLeaving  = 1 << 6
+	flagArrived  = 1 << 7
 )
 
 // castagnoli is the CRC of all our formats.
@@ -85,12 +93,13 @@ func (m *Mark) encode(used uint32) (b [MarkBytes]byte) {
 	be.PutUint32(b[60:], uint32(m.TimeEntries))
 	be.PutUint64(b[64:], m.Counter)
 	be.PutUint32(b[72:], used|bit(m.NoProducers, flagNoProds)|bit(m.Unplaced, flagUnplaced)|bit(m.Gaps, flagGaps)|bit(m.Cutting, flagCutting)|
-		bit(m.Future, flagFuture))
+		bit(m.Future, flagFuture)|bit(m.Leaving, flagLeaving)|bit(m.Arrived, flagArrived))
 	be.PutUint32(b[76:], m.EpochsCRC)
 	be.PutUint64(b[80:], uint64(m.Lost.From))
 	be.PutUint64(b[88:], uint64(m.Lost.To))
 	be.PutUint64(b[96:], uint64(m.Lost.Count))
 	be.PutUint32(b[104:], m.Moves)
+	be.PutUint64(b[108:], m.Lineage)
 	be.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
 	return b
 }
@@ -125,6 +134,7 @@ func DecodeMark(b []byte) (m Mark, ok bool, err error) {
 	m.Gaps, m.Cutting, m.Future = flags&flagGaps != 0, flags&flagCutting != 0, flags&flagFuture != 0
 	m.EpochsCRC = be.Uint32(b[76:])
 	m.Lost = Lost{record.Offset(be.Uint64(b[80:])), record.Offset(be.Uint64(b[88:])), int64(be.Uint64(b[96:]))}
-	m.Moves = be.Uint32(b[104:])
+	m.Leaving, m.Arrived = flags&flagLeaving != 0, flags&flagArrived != 0
+	m.Moves, m.Lineage = be.Uint32(b[104:]), be.Uint64(b[108:])
 	return m, flags&flagUsed != 0, nil
 }

@@ -87,13 +87,17 @@ func BeginMove(l *Log, to *Dir, found *Found) (*Move, error) {
 
 func (m *Move) begin(found *Found) (err error) {
 	l, to := m.from, m.to
+	if err := l.Err(); err != nil {
+		return err
+	}
+	if err := l.markNow(); err != nil { // with its lineage, before anything else has that
+		return err
+	}
 	l.markMu.Lock()
-	moves, start := l.moves+1, max(l.mark.LogStart, l.StartOffset())
+	moves, lineage, start := l.moves+1, l.lineage, max(l.mark.LogStart, l.StartOffset())
 	l.markMu.Unlock()
 	o := openOptions{Identity: l.id, config: l.Config()}
 	switch {
-	case l.Err() != nil:
-		return l.Err()
 	case to == l.dir:
 		return fmt.Errorf("%w: %s", ErrInTheWay, l.path)
 	case found != nil:
@@ -110,9 +114,15 @@ func (m *Move) begin(found *Found) (err error) {
 	bring := o.bring
 	o.bring = func(f *Log) error {
 		f.future.Store(true)
-		err := bring(f)
-		f.moves = moves
-		return err
+		if err := bring(f); err != nil {
+			return err
+		}
+		other := found != nil && f.lineage != lineage
+		f.moves, f.lineage = moves, lineage
+		if other {
+			return f.markNow()
+		}
+		return nil
 	}
 	m.at = path.Join(to.path, o.name)
 	m.future, err = to.openLog(o)

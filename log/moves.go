@@ -2,6 +2,8 @@ package log
 
 import (
 	"cmp"
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"path"
 	"slices"
@@ -28,10 +30,17 @@ func (c *claim) rank() int64 {
 	return 0
 }
 
+// kin says that both are of one lineage, as far as the marks tell: the one with the larger number of moves came from the other one, which
+// took nothing after that.
+func (c *claim) kin(o *claim) bool {
+	return c.marked && o.marked && c.mark.Lineage != 0 && c.mark.Lineage == o.mark.Lineage && c.at.TopicID == o.at.TopicID
+}
+
 // SettleMoves brings the moves to an end that the last stop has interrupted, once all data directories of a node are open and before a log
-// is opened: the replica is where the mark with the largest number of moves is, its directory gets its name, the one that was
+// is opened: the replica is where the mark with the largest number of moves is, its directory gets its name, the one of the same lineage that was
 // moved away is deleted. Copies that can be gone on with are left, one a partition (TakeFuture); others are deleted, and where there is
-// nothing of which they are a copy they are put aside. Two directories of equal rank are left for the caller to refuse.
+// nothing of which they are a copy they are put aside. Two directories of equal rank, of two lineages, or of a lineage that is not known are left
+// for the caller to refuse: either may have records that the other one has not.
 func SettleMoves(dirs []*Dir) error {
 	claims := map[TopicPartition][]*claim{}
 	for _, d := range dirs {
@@ -51,7 +60,7 @@ func SettleMoves(dirs []*Dir) error {
 		}
 	}
 	for _, d := range dirs {
-		if err := d.dropStaleCopies(); err != nil {
+		if err := d.dropStaleMarks(); err != nil {
 			return err
 		}
 	}
@@ -139,25 +148,29 @@ func (c *claim) promote(others []*claim) error {
 	return nil
 }
 
-// prevail takes away what the other directories have, but for the copy that is under way.
+// prevail takes away what the other directories have, but for the copy that is under way, and what cannot be compared.
 func (c *claim) prevail(others []*claim) error {
 	var under []*claim
 	for _, o := range others {
-		switch {
-		case !o.future && (o.rank() == c.rank() || o.copy || o.at.TopicID != c.at.TopicID || !o.marked && o.dir.marks.partial):
-			// the caller refuses two of a name
-		case !o.future:
-			o.dir.log.Info("a replica has moved from here", "path", o.at.Path, "to", c.at.Path)
-			if err := o.dir.DeleteFound(o.at); err != nil {
-				return err
-			}
-			o.dir.found = without(o.dir.found, o.at.Path)
-		case o.copy && o.dir != c.dir && o.at.TopicID == c.at.TopicID && int64(o.mark.Moves) == c.rank()+1:
+		if o.future && o.copy && o.dir != c.dir && c.kin(o) && int64(o.mark.Moves) == c.rank()+1 {
 			under = append(under, o)
-		default:
-			if err := o.dir.dropFuture(o, o.dir.DeleteFound); err != nil {
-				return err
-			}
+			continue
+		}
+		var err error
+		switch outdone := c.kin(o) && o.rank() < c.rank(); {
+		case !o.future && outdone && !o.copy:
+			err = c.outdo(o)
+		case !o.future:
+			// the caller refuses two of a name
+		case outdone, !o.marked && !o.dir.marks.partial:
+			err = o.dir.dropFuture(o, o.dir.DeleteFound)
+		case o.copy, !o.marked:
+			err = setAside([]*claim{o}, "it may be a copy of another log of that partition than the one in "+c.at.Path)
+		default: // it has taken over another log of the partition
+			err = o.promote(nil)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if len(under) < 2 {
@@ -168,6 +181,17 @@ func (c *claim) prevail(others []*claim) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// outdo deletes the directory from which c has moved.
+func (c *claim) outdo(o *claim) error {
+	d := o.dir
+	d.log.Info("a replica has moved from here", "path", o.at.Path, "to", c.at.Path)
+	if err := d.retireMoved(o.at, deleteSuffix, nil, 0); err != nil {
+		return err
+	}
+	d.found = without(d.found, o.at.Path)
 	return nil
 }
 
@@ -187,12 +211,17 @@ func without(all []Found, path string) []Found {
 	return slices.DeleteFunc(slices.Clone(all), func(f Found) bool { return f.Path == path })
 }
 
-// dropStaleCopies frees the marks of copies whose directories are gone.
-func (d *Dir) dropStaleCopies() error {
+// dropStaleMarks frees the marks of copies, and of what moved away, whose directories are gone.
+func (d *Dir) dropStaleMarks() error {
+	there := func(all []Found, key markKey) bool {
+		return slices.ContainsFunc(all, func(f Found) bool {
+			return f.Partition == key.partition && (f.TopicID == key.topic || f.TopicID == [16]byte{})
+		})
+	}
 	d.marks.mu.Lock()
 	var stale []markKey
 	for key, mark := range d.marks.loaded {
-		if mark.Future && !slices.ContainsFunc(d.futures, func(f Found) bool { return markKey{f.TopicID, f.Partition} == key }) {
+		if mark.Future && !there(d.futures, key) || mark.Leaving && !there(d.found, key) {
 			stale = append(stale, key)
 		}
 	}
@@ -206,6 +235,51 @@ func (d *Dir) dropStaleCopies() error {
 		}
 	}
 	return d.syncMarks()
+}
+
+// here says that the mark is that of a replica that lies in the mark's directory.
+func (m *Mark) here() bool { return !m.Future && !m.Leaving }
+
+// descend takes on what a mark tells of the moves. Where the last stop came while a move was being decided, the log may be in another
+// directory too, which is not there now: what is written here from now on is of a lineage of its own, durably.
+func (l *Log) descend(mark *Mark) error {
+	if mark.Leaving || mark.Arrived {
+		mark.Leaving, mark.Arrived, mark.Lineage = false, false, newLineage()
+		if err := l.dir.marks.putFirm(*mark); err != nil {
+			return l.failed(err)
+		}
+		if err := l.dir.syncMarks(); err != nil {
+			return err
+		}
+		l.dir.marks.remember(*mark)
+	}
+	if l.moves, l.lineage = mark.Moves, mark.Lineage; l.lineage == 0 {
+		l.lineage = newLineage()
+	}
+	return nil
+}
+
+// dropLeft frees the mark of what has moved away from here, where that could not be done then: another log begins.
+func (l *Log) dropLeft() error {
+	key := markKey{l.id.TopicID, l.id.Partition}
+	if mark, ok := l.dir.marks.get(key); !ok || !mark.Leaving {
+		return nil
+	}
+	if err := l.dir.marks.drop(key); err != nil {
+		return l.failed(err)
+	}
+	return l.dir.syncMarks()
+}
+
+// newLineage is a lineage that no log has.
+func newLineage() uint64 {
+	for {
+		var b [8]byte
+		rand.Read(b[:])
+		if n := binary.BigEndian.Uint64(b[:]); n != 0 {
+			return n
+		}
+	}
 }
 
 // TakeFuture finds the copy of a partition that was under way to this directory at the last stop, if it can be gone on with, and leaves

@@ -140,8 +140,10 @@ func (d *Dir) openLog(o openOptions) (*Log, error) {
 func (l *Log) openOrCreate() error {
 	entries, err := l.dir.fs.ReadDir(l.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if mark, marked := l.dir.marks.get(markKey{l.id.TopicID, l.id.Partition}); marked && !mark.Future {
-			l.moves = mark.Moves
+		if mark, marked := l.dir.marks.get(markKey{l.id.TopicID, l.id.Partition}); marked && mark.here() {
+			if err := l.descend(&mark); err != nil {
+				return err
+			}
 			return l.recreate(mark)
 		}
 		return l.create(0)
@@ -167,6 +169,10 @@ func (l *Log) create(start record.Offset) error {
 	if err := l.dir.forget(l.key()); err != nil {
 		return l.failed(err)
 	}
+	if err := l.dropLeft(); err != nil {
+		return err
+	}
+	l.lineage = newLineage()
 	if err := l.dir.fs.Mkdir(l.path, 0o755); err != nil {
 		return err
 	}
@@ -345,7 +351,9 @@ func hasAnySuffix(s string, suffixes ...string) bool {
 func (l *Log) open(n dirNames) error {
 	d, key := l.dir, TopicPartition{l.id.Topic, l.id.Partition}
 	mark, marked := d.marks.get(markKey{l.id.TopicID, l.id.Partition})
-	l.moves = mark.Moves
+	if err := l.descend(&mark); err != nil {
+		return err
+	}
 	start, foreign := mark.LogStart, !marked && d.marks.partial
 	point := record.Offset(0)
 	if foreign {

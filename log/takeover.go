@@ -32,6 +32,7 @@ func (m *Move) TakeOver(buf []byte, publish func(*Log)) error {
 		return err
 	}
 	publish(next)
+	l.dir.marks.remember(l.mark) // that it is leaving
 	l.stop(fmt.Errorf("%w: %s", ErrMoved, m.to.path))
 	l.mover.Store(nil)
 	thaw()
@@ -102,10 +103,14 @@ func (m *Move) exchange(buf []byte) (*Log, error) {
 	if err := m.future.closeClean(); err != nil {
 		return nil, err
 	}
+	if err := m.leave(); err != nil {
+		return nil, err
+	}
 	next, err := m.decide()
 	if err == nil {
 		return next, nil
 	}
+	l.leaving = false
 	// the mark that decides may be on the disk, or come there: the one here outdoes it before anything else is written
 	l.moves = m.future.moves + 1
 	if perr := l.putFirmLocked(); perr != nil {
@@ -183,14 +188,32 @@ func (m *Move) handOver() error {
 	return f.dir.syncMarks()
 }
 
+// leave notes in the mark here, durably, that the other one is about to decide: who goes on from this one without having seen the other
+// goes on apart from it. It decides nothing.
+func (m *Move) leave() error {
+	l := m.from
+	l.leaving = true
+	err := l.putFirmLocked()
+	if err == nil {
+		err = l.dir.syncMarks()
+	}
+	if err != nil {
+		l.leaving = false
+		return l.failed(err)
+	}
+	return nil
+}
+
 // decide makes the copy, which is closed, the replica, and opens it as such.
 func (m *Move) decide() (*Log, error) {
 	l, f := m.from, m.future
 	final := path.Join(f.dir.path, DirName(f.id.Topic, f.id.Partition))
 	f.markMu.Lock()
 	f.future.Store(false)
+	f.arrived = true
 	err := f.putFirmLocked()
 	mark := f.mark
+	mark.Arrived = false // the log goes on here and now
 	f.markMu.Unlock()
 	if err != nil {
 		return nil, f.failed(err)

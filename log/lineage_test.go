@@ -1,0 +1,232 @@
+package log
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keeplog/keeplog/record"
+	"github.com/keeplog/keeplog/vfs"
+)
+
+// disks are the data directories /0, /1, … of one node, of which some may be away.
+type disks struct {
+	t    *testing.T
+	fs   *vfs.CrashFS
+	flaw *vfs.FaultyFS
+	rigs map[int]*rig
+	next int // of the batches, so that no two are alike
+}
+
+func newDisks(t *testing.T, here ...int) *disks {
+	s := &disks{t: t}
+	s.start(vfs.NewCrash(), here...)
+	return s
+}
+
+// start opens those that are here on what a stop has left.
+func (s *disks) start(fs *vfs.CrashFS, here ...int) {
+	s.t.Helper()
+	s.fs, s.flaw, s.rigs = fs, vfs.NewFaulty(fs), map[int]*rig{}
+	var dirs []*Dir
+	for _, i := range here {
+		r := &rig{
+			t: s.t, fs: s.flaw, codecs: record.NewCodecs(), config: crashConfig(), now: time.UnixMilli(1_700_000_000_000),
+			settings: Settings{Reserve: -1, TruncateWait: 50 * time.Millisecond}, model: map[string]*model{}, step: new(Stepped),
+		}
+		var err error
+		r.dir, err = OpenDir(DirOptions{
+			FS: s.flaw, Path: fmt.Sprintf("/%d", i), Logger: slog.New(slog.NewTextHandler(&r.logs, nil)), Codecs: r.codecs,
+			Now: func() time.Time { return r.now }, Committer: r.step, Settings: r.settings,
+		})
+		must(s.t, err)
+		s.rigs[i] = r
+		dirs = append(dirs, r.dir)
+	}
+	must(s.t, SettleMoves(dirs))
+}
+
+// add acknowledges some records in a log of directory i.
+func (s *disks) add(i int, l *Log, n int) {
+	s.t.Helper()
+	for range n {
+		s.next++
+		s.rigs[i].add(l, sent{size: 100 + s.next})
+	}
+}
+
+// begin opens or makes the log in directory i and acknowledges some records.
+func (s *disks) begin(i, n int) *Log {
+	s.t.Helper()
+	l := s.rigs[i].log(0)
+	s.add(i, l, n)
+	return l
+}
+
+func (s *disks) move(l *Log, to int) *Log {
+	s.t.Helper()
+	m, err := BeginMove(l, s.rigs[to].dir, nil)
+	must(s.t, err)
+	return through(s.t, m)
+}
+
+// found are the directories that have the partition; what is on its way out is removed.
+func (s *disks) found() (out []int) {
+	for i, r := range s.rigs {
+		if len(r.dir.Found()) > 0 {
+			out = append(out, i)
+		}
+		r.dir.Tick(r.now.Add(time.Hour))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// both expects that the partition is in two directories, which the caller refuses, and that each has its records.
+func (s *disks) both(want map[int]record.Offset) {
+	s.t.Helper()
+	if got := s.found(); len(got) != len(want) {
+		s.t.Fatalf("it is found in %v, wanted in %v", got, want)
+	}
+	for i, end := range want {
+		if l := s.rigs[i].log(0); l.WrittenEnd() != end {
+			s.t.Fatalf("the log in /%d ends at %d, it was %d", i, l.WrittenEnd(), end)
+		}
+	}
+}
+
+// Logs that began apart are not compared by how often they have moved: whatever a start finds, no record that was acknowledged goes.
+func TestLogsThatBeganApart(t *testing.T) {
+	stops := map[string]func(*vfs.CrashFS) *vfs.CrashFS{
+		"kill":       func(fs *vfs.CrashFS) *vfs.CrashFS { return fs.ForkKilled() },
+		"power loss": func(fs *vfs.CrashFS) *vfs.CrashFS { return fs.Fork(vfs.Policy{Kind: vfs.KeepNone}, 1) },
+	}
+	for how, stop := range stops {
+		t.Run("the one that was away has moved, "+how, func(t *testing.T) {
+			s := newDisks(t, 0, 1)
+			s.move(s.begin(1, 5), 0)
+			s.start(stop(s.fs), 1) // 0 is away, and given up
+			s.begin(1, 9)
+			s.start(stop(s.fs), 0, 1)
+			s.both(map[int]record.Offset{0: 5, 1: 9})
+		})
+		t.Run("the other one has moved, "+how, func(t *testing.T) {
+			s := newDisks(t, 0, 1, 2)
+			s.begin(0, 9)
+			s.start(stop(s.fs), 1, 2)
+			s.move(s.begin(1, 5), 2)
+			s.start(stop(s.fs), 0, 1, 2)
+			s.both(map[int]record.Offset{0: 9, 2: 5})
+		})
+		t.Run("offline, given away and begun anew, "+how, func(t *testing.T) {
+			s := newDisks(t, 0, 1)
+			old := s.move(s.begin(1, 5), 0)
+			s.flaw.Inject(vfs.Fault{Ops: []vfs.Op{vfs.OpSyncData, vfs.OpSync}, Path: "/0/*", Err: syscall.EIO, Sticky: true})
+			if _, _, err := s.rigs[0].write(old, sent{}); err != nil {
+				t.Fatal(err)
+			}
+			_ = s.rigs[0].step.Run()
+			if err := s.rigs[0].dir.DeleteLog(old); !errors.Is(err, ErrOffline) {
+				t.Fatal(err)
+			}
+			s.begin(1, 9)
+			s.flaw.Heal()
+			s.start(stop(s.fs), 0, 1)
+			if got := s.found(); len(got) != 2 {
+				t.Fatalf("found in %v", got)
+			}
+			if l := s.rigs[1].log(0); l.WrittenEnd() != 9 {
+				t.Fatalf("it ends at %d", l.WrittenEnd())
+			}
+		})
+	}
+}
+
+// A log whose copy has taken over, and that a start goes on with because the copy's directory is away, has gone on apart from it.
+func TestLogsThatWentOnApart(t *testing.T) {
+	left := func(t *testing.T) *disks {
+		s := newDisks(t, 0, 1)
+		l := s.begin(0, 5)
+		s.flaw.Inject(vfs.Fault{Ops: []vfs.Op{vfs.OpRename}, Path: "/0/t-0", Err: syscall.EIO})
+		m, err := BeginMove(l, s.rigs[1].dir, nil)
+		must(t, err)
+		for done := false; !done; {
+			_, done, err = m.Step(make([]byte, 2000))
+			must(t, err)
+		}
+		var next *Log
+		if err := m.TakeOver(make([]byte, 2000), func(l *Log) { next = l }); !errors.Is(err, ErrMoved) || next == nil {
+			t.Fatal(err)
+		}
+		s.add(1, next, 2)
+		return s
+	}
+	t.Run("both are there", func(t *testing.T) {
+		s := left(t)
+		s.start(s.fs.ForkKilled(), 0, 1)
+		s.both(map[int]record.Offset{1: 7})
+	})
+	for name, here := range map[string]int{"the old one goes on": 0, "the new one goes on": 1} {
+		for _, kind := range []vfs.PolicyKind{vfs.KeepNone, vfs.KeepAll} {
+			t.Run(fmt.Sprint(name, kind), func(t *testing.T) {
+				s := left(t)
+				ends := map[int]record.Offset{0: 5, 1: 7}
+				s.start(s.fs.Fork(vfs.Policy{Kind: kind}, 1), here)
+				s.begin(here, 3)
+				ends[here] += 3
+				s.start(s.fs.Fork(vfs.Policy{Kind: kind}, 1), 0, 1)
+				if got := s.found(); !slices.Contains(got, here) || here == 0 && len(got) != 2 {
+					t.Fatalf("found in %v", got)
+				}
+				for _, i := range s.found() {
+					if l := s.rigs[i].log(0); l.WrittenEnd() != ends[i] {
+						t.Fatalf("the log in /%d ends at %d, it was %d", i, l.WrittenEnd(), ends[i])
+					}
+				}
+			})
+		}
+	}
+}
+
+// A copy of a log that is away is not gone on with as one of the log that began anew: it is put aside, it may be all that is left.
+func TestCopyOfAnotherLog(t *testing.T) {
+	s := newDisks(t, 0, 1, 2)
+	l := s.begin(0, 9)
+	m, err := BeginMove(l, s.rigs[2].dir, nil)
+	must(t, err)
+	_, _, err = m.Step(make([]byte, 1<<20))
+	must(t, err)
+	must(t, m.future.Flush())
+	s.start(s.fs.ForkKilled(), 1)
+	s.begin(1, 3)
+	s.start(s.fs.ForkKilled(), 1, 2)
+	s.both(map[int]record.Offset{1: 3})
+	if _, ok := s.rigs[2].dir.TakeFuture(Identity{"t", 0, testTopic}); ok {
+		t.Fatal("it is gone on with")
+	}
+	entries, err := s.fs.ReadDir("/2")
+	must(t, err)
+	if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), straySuffix) }) {
+		t.Fatal(entries)
+	}
+}
+
+// A mark of before lineages were known is read as one of no lineage, and nothing is deleted for it.
+func TestUnknownLineage(t *testing.T) {
+	old := Mark{TopicID: testTopic, Moves: 1}
+	b := old.Encode()
+	if !zeros(b[108:124]) {
+		t.Fatalf("% x", b[108:124])
+	}
+	a := claim{marked: true, mark: old}
+	c := claim{marked: true, mark: Mark{TopicID: testTopic}}
+	if a.kin(&c) || c.kin(&a) {
+		t.Fatal("two logs of unknown lineage are one")
+	}
+}
