@@ -63,7 +63,7 @@ const (
 type Source interface {
 	// Led goes through the partitions that this broker leads until f says false.
 	Led(f func(p Partition, e Extent) bool)
-	// Find says who leads a partition, and its extent where it is this broker.
+	// Find says who leads a partition, and its extent where it is this broker: of Unknown while this broker cannot tell it.
 	Find(p Partition) (Extent, Place)
 	// TimeOf is the time, in ms since 1970, of the first record at or behind an offset and below the end; ok is false where there is none.
 	TimeOf(p Partition, o record.Offset) (ms int64, ok bool, err error)
@@ -99,7 +99,7 @@ type Line struct {
 	// Committed is the offset that the group has committed, CommittedAt when it did, in ms since 1970.
 	Committed   record.Offset
 	CommittedAt int64
-	// Extent is of −1 where this broker does not lead the partition; Leaderless says that nobody does.
+	// Extent is of −1 where this broker does not lead the partition, or leads it and cannot tell; Leaderless says that nobody leads.
 	Extent
 	Leaderless bool
 	// Behind is the age, in ms, of the first record that the group has not read: 0 where it has read all, Unknown where it could not be read.
@@ -111,7 +111,7 @@ type Line struct {
 	Moved int64
 }
 
-// Lag is how many records the group has not read. Unknown without a leader.
+// Lag is how many records the group has not read. Unknown without an end.
 func (l *Line) Lag() int64 {
 	if l.End < 0 {
 		return Unknown
@@ -119,7 +119,7 @@ func (l *Line) Lag() int64 {
 	return int64(max(0, l.End-max(l.Committed, l.Start)))
 }
 
-// Sum is the lag of a group over the partitions that this broker leads.
+// Sum is the lag of a group over the partitions that this broker leads and knows the ends of.
 type Sum struct {
 	Group      string
 	Lag        int64
@@ -142,6 +142,12 @@ type Answer struct {
 	More  bool
 	Lines []Line
 	Sums  []Sum
+	// Nowhere counts the offsets whose partition's end nobody can tell as far as this broker knows: nobody leads the partition, or this broker
+	// does and cannot tell. Every broker counts those without a leader: the brokers' numbers do not add up, the largest is what is known.
+	Nowhere int
+	// Missing has the groups that Nowhere is of, each with its part, in an answer with sums: what the sums of such a group make is the least
+	// that it is behind.
+	Missing map[string]int
 }
 
 // sort brings lines in the order of the wire: by topic, partition, group.

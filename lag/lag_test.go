@@ -230,8 +230,61 @@ func TestPlaces(t *testing.T) {
 		t.Fatalf("%+v", a.Lines)
 	}
 	a = w.s.Ask(&Query{Sums: true}, w.now)
-	if d := cmp.Diff([]Sum{{"g", 6, 1}, {"h", 0, 1}}, a.Sums); d != "" {
+	if d := cmp.Diff(&Answer{Sums: []Sum{{"g", 6, 1}, {"h", 0, 1}}, Nowhere: 2, Missing: map[string]int{"g": 1, "h": 1}}, a); d != "" {
 		t.Fatal(d)
+	}
+}
+
+// A partition that is led here but whose end cannot be told has a line without an end, and is missing in the sums; so is one that nobody leads.
+func TestUnknownEnds(t *testing.T) {
+	w := newWorld(t)
+	w.led[part(0)], w.led[part(1)], w.nobody[part(2)] = Extent{0, 10}, Extent{Unknown, Unknown}, true
+	for i := range 4 {
+		w.commit("g", part(i), 4)
+	}
+	w.commit("h", part(1), 1)
+	w.s.Tick(w.now)
+	w.now = w.now.Add(time.Minute)
+	a := w.s.Ask(&Query{}, w.now)
+	var got []string
+	for i := range a.Lines {
+		l := &a.Lines[i]
+		got = append(got, fmt.Sprint(l.Group, l.Partition.Partition, " lag ", l.Lag(), " behind ", l.Behind, " in ", l.In, " out ", l.Out, " leaderless ", l.Leaderless))
+	}
+	want := []string{
+		"g0 lag 6 behind 56000 in 0 out 0 leaderless false", "g1 lag -1 behind -1 in -1 out -1 leaderless false",
+		"h1 lag -1 behind -1 in -1 out -1 leaderless false", "g2 lag -1 behind -1 in -1 out -1 leaderless true",
+	}
+	if d := cmp.Diff(want, got); d != "" || a.Nowhere != 3 || a.Missing != nil {
+		t.Fatalf("%d without an end, %v\n%s", a.Nowhere, a.Missing, d)
+	}
+	a = w.s.Ask(&Query{Sums: true}, w.now)
+	if d := cmp.Diff(&Answer{Sums: []Sum{{"g", 6, 1}}, Nowhere: 3, Missing: map[string]int{"g": 2, "h": 1}}, a); d != "" {
+		t.Fatal(d)
+	}
+}
+
+// A negative offset, which any client may commit, stands for none: the answer has the other lines, and can be read.
+func TestNegativeCommit(t *testing.T) {
+	for _, q := range []Query{{}, {Others: true}, {Sums: true}} {
+		w := newWorld(t)
+		for i := range 3 {
+			w.led[part(i)] = Extent{0, 10}
+			w.commit("g", part(i), int64(3*i-1))
+		}
+		w.commit("h", part(0), -1<<63)
+		w.pass(2*time.Minute, nil)
+		a := w.s.Ask(&q, w.now)
+		got, err := ParseAnswer(AppendAnswer(nil, a))
+		if err != nil {
+			t.Fatalf("%+v: %v", q, err)
+		}
+		if d := cmp.Diff(a, got); d != "" {
+			t.Fatalf("%+v: %s", q, d)
+		}
+		if lines, sums := len(got.Lines), len(got.Sums); !q.Sums && lines != 2 || q.Sums && (sums != 1 || got.Sums[0] != Sum{"g", 8 + 5, 2}) {
+			t.Fatalf("%+v: %+v", q, got)
+		}
 	}
 }
 
@@ -313,19 +366,27 @@ func TestWire(t *testing.T) {
 	w.pass(90*time.Second, func(s int) { w.commit("g1", part(2), int64(s)) })
 	a := w.s.Ask(&Query{Others: true}, w.now)
 	a.Sums = []Sum{{"g1", 17, 3}, {"alone", 1 << 60, 1}}
+	a.Missing = map[string]int{"g2": 3, "gone": 1}
 	a.More = true
 	b := AppendAnswer(nil, a)
 	got, err := ParseAnswer(append(b[:len(b):len(b)], 1, 2, 3))
-	if err != nil || len(a.Lines) != 30 {
-		t.Fatal(err, len(a.Lines))
+	if err != nil || len(a.Lines) != 30 || a.Nowhere != 3 {
+		t.Fatal(err, len(a.Lines), a.Nowhere)
 	}
 	near := cmp.Comparer(func(x, y float64) bool { return x-y < 0.001 && y-x < 0.001 })
 	if d := cmp.Diff(a, got, near); d != "" {
 		t.Fatal(d)
 	}
+	// A version before Nowhere ended behind the sums.
+	older := len(b) - 6 // two numbers, and two missing ones of two each
+	got, err = ParseAnswer(b[:older])
+	a.Nowhere, a.Missing = 0, nil
+	if d := cmp.Diff(a, got, near); err != nil || d != "" {
+		t.Fatal(err, d)
+	}
 	// Nothing that is cut short or changed panics, or takes more memory than its size warrants.
 	for i := range b {
-		if _, err := ParseAnswer(b[:i]); err == nil {
+		if _, err := ParseAnswer(b[:i]); err == nil && i != older {
 			t.Fatalf("the first %d bytes are an answer", i)
 		}
 		for _, v := range []byte{0, 0xff, 0x80, b[i] + 1} {

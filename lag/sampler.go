@@ -153,7 +153,7 @@ func (s *Sampler) sampleGroups(now time.Time) {
 		})
 		for i := range s.copied {
 			c := &s.copied[i]
-			if s.ends[c.GroupPartition] == nil {
+			if c.Offset < 0 || s.ends[c.GroupPartition] == nil {
 				continue
 			}
 			key := member{c.group, c.GroupPartition}
@@ -203,7 +203,8 @@ func (s *Sampler) Ask(q *Query, now time.Time) *Answer {
 	return a
 }
 
-// each goes through the offsets of the groups that are asked for, with what is known of their partitions, until f says false.
+// each goes through the offsets of the groups that are asked for, with what is known of their partitions, until f says false. A negative
+// offset, which clients may commit, stands for none.
 func (s *Sampler) each(q *Query, f func(c *commit, e Extent, where Place) bool) {
 	type found struct {
 		Extent
@@ -214,6 +215,9 @@ func (s *Sampler) each(q *Query, f func(c *commit, e Extent, where Place) bool) 
 	tell := func() bool {
 		for i := range copied {
 			p := copied[i].GroupPartition
+			if copied[i].Offset < 0 {
+				continue
+			}
 			at, ok := known[p]
 			if !ok {
 				at.Extent, at.Place = s.source.Find(p)
@@ -251,7 +255,11 @@ func (s *Sampler) each(q *Query, f func(c *commit, e Extent, where Place) bool) 
 
 func (s *Sampler) sum(q *Query, a *Answer) {
 	s.each(q, func(c *commit, e Extent, where Place) bool {
-		if where != Here {
+		switch {
+		case where == Elsewhere:
+			return true
+		case where == Nowhere, e.End < 0:
+			a.missing(c.group)
 			return true
 		}
 		if n := len(a.Sums); n == 0 || a.Sums[n-1].Group != c.group {
@@ -269,6 +277,17 @@ func (s *Sampler) sum(q *Query, a *Answer) {
 	})
 }
 
+// missing counts an offset of a group in a partition whose end is not known. Groups beyond MaxLines are not named.
+func (a *Answer) missing(group string) {
+	a.Nowhere++
+	if a.Missing == nil {
+		a.Missing = map[string]int{}
+	}
+	if _, ok := a.Missing[group]; ok || len(a.Missing) < MaxLines {
+		a.Missing[group]++
+	}
+}
+
 func (s *Sampler) collect(q *Query, a *Answer) {
 	s.each(q, func(c *commit, e Extent, where Place) bool {
 		l := Line{
@@ -284,6 +303,9 @@ func (s *Sampler) collect(q *Query, a *Answer) {
 		if len(a.Lines) == MaxLines {
 			a.More = true
 			return false
+		}
+		if where == Nowhere || where == Here && e.End < 0 {
+			a.Nowhere++
 		}
 		a.Lines = append(a.Lines, l)
 		return true

@@ -3,7 +3,9 @@ package lag
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/keeplog/keeplog/record"
 )
@@ -13,13 +15,15 @@ import (
 //
 //	query      │ u8 flags: 1 sums, 2 others │ u n │ n × text group │
 //
-//	answer     │ u8 flags: 1 more │ u n │ n × text group │ u n │ n × topic │ u n │ n × sum │
+//	answer     │ u8 flags: 1 more │ u n │ n × text group │ u n │ n × topic │ u n │ n × sum │ u nowhere │ u n │ n × missing │
 //	topic      │ 16 bytes id │ u n │ n × partition │
 //	partition  │ u number │ u8 flags: 1 leaderless │ i start │ i end │ u n │ n × line │
 //	line       │ u group, by its place in the list │ u committed │ i committed at │ i moved │ i behind │ i in │ i out │ u8 trend │
 //	sum        │ u group, by its place in the list │ u lag │ u partitions │
+//	missing    │ u group, by its place in the list │ u offsets │
 //
-// Rates are in thousandths, −1 where they are not known. Bytes behind the last field are of a later version, and skipped.
+// Rates are in thousandths, −1 where they are not known. Bytes behind the last field are of a later version, and skipped. An answer may end
+// behind its sums: it is of a version before nowhere, and counts none.
 
 // ErrMalformed says that bytes are no question or no answer.
 var ErrMalformed = errors.New("lag: malformed")
@@ -94,6 +98,10 @@ func AppendAnswer(b []byte, a *Answer) []byte {
 		b = binary.AppendUvarint(b, at[s.Group])
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(s.Lag)), uint64(s.Partitions))
 	}
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(a.Nowhere)), uint64(len(a.Missing)))
+	for _, g := range slices.Sorted(maps.Keys(a.Missing)) {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, at[g]), uint64(a.Missing[g]))
+	}
 	return b
 }
 
@@ -111,6 +119,9 @@ func (a *Answer) names() (names []string, at map[string]uint64) {
 	}
 	for i := range a.Sums {
 		add(a.Sums[i].Group)
+	}
+	for _, g := range slices.Sorted(maps.Keys(a.Missing)) {
+		add(g)
 	}
 	return names, at
 }
@@ -177,10 +188,27 @@ func ParseAnswer(b []byte) (*Answer, error) {
 			a.Sums = append(a.Sums, s)
 		}
 	}
+	if len(r.b) > 0 {
+		r.missing(a, names)
+	}
 	if r.bad {
 		return nil, ErrMalformed
 	}
 	return a, nil
+}
+
+func (r *reader) missing(a *Answer, names []string) {
+	a.Nowhere = int(r.uint())
+	for range r.count(2) {
+		group, n := r.name(names), int(r.uint())
+		if r.bad {
+			return
+		}
+		if a.Missing == nil {
+			a.Missing = map[string]int{}
+		}
+		a.Missing[group] = n
+	}
 }
 
 func (r *reader) partition(lines []Line, p Partition, names []string) []Line {

@@ -72,7 +72,7 @@ func (n *Node) startLag() *lag.Sampler {
 // lagSource is what the lag of groups is computed from.
 type lagSource struct{ n *Node }
 
-// Led goes through the partitions that this broker leads.
+// Led goes through the partitions that this broker leads and whose ends it can tell.
 func (s lagSource) Led(f func(p lag.Partition, e lag.Extent) bool) {
 	s.n.replicas.All(func(id log.Identity, p *isr.Partition) bool {
 		start, end, ok := p.Leads()
@@ -80,17 +80,24 @@ func (s lagSource) Led(f func(p lag.Partition, e lag.Extent) bool) {
 	})
 }
 
-// Find says who leads a partition.
+// Find says who leads a partition. Where that is this broker by the image, but it has not got so far yet, is cut off, or its log has failed,
+// the end is not known to anybody.
 func (s lagSource) Find(p lag.Partition) (lag.Extent, lag.Place) {
 	if local, err := s.n.replicas.Partition(p.Topic, p.Partition); err == nil {
 		if start, end, ok := local.Leads(); ok {
 			return lag.Extent{Start: start, End: end}, lag.Here
 		}
 	}
-	if part, ok := s.n.quorum.Image().Partition(p.Topic, p.Partition); ok && part.Leader == metadata.NoLeader {
-		return lag.Extent{}, lag.Nowhere
+	img := s.n.quorum.Image()
+	if part, ok := img.Partition(p.Topic, p.Partition); ok {
+		switch img.LeaderOf(part) {
+		case metadata.NoLeader:
+			return lag.Extent{Start: lag.Unknown, End: lag.Unknown}, lag.Nowhere
+		case s.n.cfg.NodeID():
+			return lag.Extent{Start: lag.Unknown, End: lag.Unknown}, lag.Here
+		}
 	}
-	return lag.Extent{}, lag.Elsewhere
+	return lag.Extent{Start: lag.Unknown, End: lag.Unknown}, lag.Elsewhere
 }
 
 // TimeOf reads the time of a record.

@@ -301,6 +301,9 @@ func TestPastItsLease(t *testing.T) {
 		if _, err := p.ListOffset(Latest, -1); !errors.Is(err, ErrOffsetNotAvailable) {
 			t.Errorf("latest: %v", err)
 		}
+		if _, end, ok := p.Leads(); ok {
+			t.Errorf("it tells its end, %d", end)
+		}
 		f := p.Fetch(FetchRequest{LeaderEpoch: -1, LastFetchedEpoch: -1, MaxBytes: 1 << 20})
 		if f.Err != nil || f.Span.Len() == 0 || f.HighWatermark != -1 {
 			t.Errorf("reading below the watermark: %+v", f)
@@ -309,6 +312,7 @@ func TestPastItsLease(t *testing.T) {
 		c.must(-1, "d")
 		r.SetLease(time.Now().Add(time.Hour))
 		c.must(1, "e")
+		c.eventually("it tells its end", func() bool { _, end, ok := p.Leads(); return ok && end == 4 })
 	})
 }
 
@@ -334,11 +338,17 @@ func TestLatestOfANewLeader(t *testing.T) {
 		if _, err := p.ListOffset(Latest, -1); !errors.Is(err, ErrOffsetNotAvailable) {
 			t.Errorf("latest of a new leader: %v", err)
 		}
+		if _, end, ok := p.Leads(); ok {
+			t.Errorf("a new leader tells its end, %d", end)
+		}
 		if f := p.Fetch(FetchRequest{LeaderEpoch: -1, LastFetchedEpoch: -1}); f.HighWatermark != -1 || f.Err != nil {
 			t.Errorf("a fetch shows %+v", f)
 		}
 		c.sever(3, 2, false)
 		c.eventually("the watermark arrives", func() bool { o, err := p.ListOffset(Latest, -1); return err == nil && o.Offset == 2 })
+		if start, end, ok := p.Leads(); !ok || start != 0 || end != 2 {
+			t.Errorf("the leader tells %d to %d, %v", start, end, ok)
+		}
 		c.isolate(1, false)
 		c.sever(3, 1, false)
 		c.start(1)

@@ -17,9 +17,10 @@ func (p *Partition) TimeOf(o record.Offset) (ms int64, ok bool, err error) {
 	return found.Timestamp, ok, nil
 }
 
-// Leads says whether this broker leads the partition, and from where to where its log may be read.
+// Leads says whether this broker leads the partition and may tell its end, and from where to where its log may be read. As for latest
+// offsets, that is from when the high watermark has reached the start of the leader's epoch on, and as long as the lease runs.
 func (p *Partition) Leads() (start, highWatermark record.Offset, ok bool) {
-	if p.checkLeader(record.NoEpoch) != nil {
+	if p.checkLeader(record.NoEpoch) != nil || p.unsettled.Load() || !p.replicas.leased() {
 		return 0, 0, false
 	}
 	return p.log.StartOffset(), record.Offset(p.highWatermark.Load()), true
