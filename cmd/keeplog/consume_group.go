@@ -48,10 +48,13 @@ type grouped struct {
 }
 
 // owned is a partition that this member has.
+//
+//	committed ≤ written ≤ next: the group knows, stdout has, the printer has
 type owned struct {
 	part
-	committed int64 // −1: nothing yet
-	epoch     int32 // of the last record that was printed
+	epoch     int32           // of the last record that was printed
+	written   kgo.EpochOffset // as next and epoch were when stdout had taken all that was printed
+	committed int64           // −1: nothing yet
 }
 
 // consumeAsMember reads topics with a group.
@@ -85,7 +88,7 @@ func (a *app) consumeAsMember(ctx context.Context, flags *consumeFlags, topics [
 	}
 	defer g.client.close()
 	err = g.run(ctx)
-	if flushErr := g.out.flush(); err == nil {
+	if flushErr := g.flush(); err == nil {
 		err = flushErr
 	}
 	err = errors.Join(err, g.leave(err))
@@ -155,6 +158,7 @@ func (g *grouped) place(ctx context.Context, asked map[string]map[int32]kgo.Offs
 			if p.next != at.Offset {
 				parts[partition] = kgo.NewOffset().At(p.next)
 			}
+			p.written = kgo.EpochOffset{Epoch: -1, Offset: p.next}
 			if g.flags.exit && known {
 				p.stop = end
 			}
@@ -225,7 +229,7 @@ func (g *grouped) run(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		err := g.print(fetches)
-		if flushErr := g.out.flush(); flushErr != nil {
+		if flushErr := g.flush(); flushErr != nil {
 			return flushErr
 		}
 		if errors.Is(err, errEnough) {
@@ -277,13 +281,14 @@ func (g *grouped) printPartition(key tp, records []*kgo.Record) error {
 		return nil // it went meanwhile
 	}
 	next, epoch := int64(-1), int32(-1)
-	defer func() {
+	printed := func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if next >= 0 {
 			p.next, p.epoch = next, epoch
 		}
-	}()
+	}
+	defer printed()
 	for _, r := range records {
 		if r.Offset >= p.stop {
 			return nil
@@ -298,13 +303,27 @@ func (g *grouped) printPartition(key tp, records []*kgo.Record) error {
 		}
 		next, epoch = r.Offset+1, r.LeaderEpoch
 		if len(g.out.buf) >= printBuffer {
-			if err := g.out.flush(); err != nil {
+			printed()
+			if err := g.flush(); err != nil {
 				return err
 			}
 		}
 		if g.out.limit == 0 {
 			return errEnough
 		}
+	}
+	return nil
+}
+
+// flush hands what was printed to stdout. Only what stdout took may be committed.
+func (g *grouped) flush() error {
+	if err := g.out.flush(); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.parts {
+		p.written = kgo.EpochOffset{Epoch: p.epoch, Offset: p.next}
 	}
 	return nil
 }
@@ -320,21 +339,21 @@ func printable(r *kgo.Record) *record.Record {
 	}
 }
 
-// commit commits what was printed and is in stdout.
+// commit commits what is in stdout.
 func (g *grouped) commit(ctx context.Context, client *kgo.Client) error {
 	offsets := map[string]map[int32]kgo.EpochOffset{}
 	g.mu.Lock()
 	sent := map[tp]int64{}
 	for key, p := range g.parts {
 		// A partition from which nothing was printed is committed too where nothing was: so the group keeps its place.
-		if p.next == p.committed {
+		if p.written.Offset == p.committed {
 			continue
 		}
 		if offsets[key.topic] == nil {
 			offsets[key.topic] = map[int32]kgo.EpochOffset{}
 		}
-		offsets[key.topic][key.partition] = kgo.EpochOffset{Epoch: p.epoch, Offset: p.next}
-		sent[key] = p.next
+		offsets[key.topic][key.partition] = p.written
+		sent[key] = p.written.Offset
 	}
 	g.mu.Unlock()
 	if len(sent) == 0 {

@@ -44,6 +44,7 @@ type printer struct {
 	jq        *jqFilter
 	committed bool
 	skipped   int64 // records that --jq failed for
+	broken    error // why w took no more; what was in the buffer then is lost
 	complain  func(format string, args ...any)
 	jsonBuf   []byte
 }
@@ -86,9 +87,10 @@ func (a *app) newPrinter(flags *consumeFlags) (*printer, error) {
 	return p, err
 }
 
+// flush writes what is in the buffer. After it has failed once it fails always.
 func (p *printer) flush() error {
-	if len(p.buf) == 0 {
-		return nil
+	if p.broken != nil || len(p.buf) == 0 {
+		return p.broken
 	}
 	_, err := p.w.Write(p.buf)
 	p.buf = p.buf[:0]
@@ -96,9 +98,9 @@ func (p *printer) flush() error {
 		p.buf = make([]byte, 0, printBuffer+64<<10)
 	}
 	if err != nil {
-		return failf("cannot write to stdout: %s", lastPart(err))
+		p.broken = failf("cannot write to stdout: %s", lastPart(err))
 	}
-	return nil
+	return p.broken
 }
 
 // chunk prints the records of c that lie in its range.

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// stdout is what a running command writes to. It can be read meanwhile, and made to fail.
+type stdout struct {
+	mu    sync.Mutex
+	all   bytes.Buffer
+	room  int // writes that it still takes; below 0: any number
+	taken int // bytes of the writes that it took
+}
+
+var errFull = errors.New("no space left on device")
+
+func (w *stdout) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.room == 0 {
+		return 0, errFull
+	}
+	w.room--
+	w.taken += len(p)
+	return w.all.Write(p)
+}
+
+func (w *stdout) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all.String()
+}
+
+// command is one that runs while a test goes on.
+type command struct {
+	out, words *stdout
+	ended      chan int
+}
+
+// start runs the program beside the test. Whoever starts it waits for its end.
+func start(brokers string, out *stdout, args ...string) *command {
+	c := &command{out: out, words: &stdout{room: -1}, ended: make(chan int, 1)}
+	go func() {
+		c.ended <- run(args, streams{
+			in: strings.NewReader(""), out: out, err: c.words,
+			getenv: func(k string) string { return map[string]string{"KEEPLOG_BROKERS": brokers}[k] },
+		})
+	}()
+	return c
+}
+
+// wait returns the exit code.
+func (c *command) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case code := <-c.ended:
+		return code
+	case <-time.After(30 * time.Second):
+		t.Fatalf("it does not end: stdout %q\n%s", c.out, c.words)
+		return 0
+	}
+}
+
+// until waits for what must come.
+func until(t *testing.T, what string, come func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !come(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it does not come: %s", what)
+		}
+	}
+}
+
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%06d\n", i)
+	}
+	return b.String()
+}
+
+func produced(t *testing.T, addr, text string, args ...string) {
+	t.Helper()
+	if code, _, words := keeplog(t, addr, text, append([]string{"produce", "-q"}, args...)...); code != 0 {
+		t.Fatalf("exit %d\n%s", code, words)
+	}
+}
+
+// committed is what a group has committed of partition 0 of orders; 0 is nothing too.
+func committed(c *kfake.Cluster, group string) int64 {
+	info := c.GroupInfo(group)
+	if info == nil {
+		return -1
+	}
+	return info.Commits["orders"][0].Offset
+}
+
+// What stdout did not take is not committed, whichever write fails.
+func TestGroupCommitsNothingUnwritten(t *testing.T) {
+	const records = 100_000 // of 7 bytes: more than two writes
+	c, addr := fakeBroker(t)
+	produced(t, addr, numbered(records), "orders")
+	for _, protocol := range []string{"classic", "consumer"} {
+		for _, room := range []int{0, 1, 2} {
+			group := fmt.Sprintf("%s-%d", protocol, room)
+			out := &stdout{room: room}
+			cmd := start(addr, out, "consume", "-g", group, "orders", "--exit", "--protocol", protocol)
+			if code := cmd.wait(t); code != exitFailed || !strings.Contains(cmd.words.String(), "error: cannot write to stdout: no space left on device\n") {
+				t.Errorf("%s: exit %d\n%s", group, code, cmd.words)
+			}
+			if got, want := committed(c, group), int64(out.taken/7); got != want || want == records || room > 0 && want == 0 {
+				t.Errorf("%s: %d committed, and stdout took %d", group, got, want)
+			}
+		}
+	}
+	// What was refused comes again.
+	next := committed(c, "classic-1")
+	cmd := start(addr, &stdout{room: -1}, "consume", "-g", "classic-1", "orders", "--exit")
+	if code := cmd.wait(t); code != 0 || !strings.HasPrefix(cmd.out.String(), fmt.Sprintf("%06d\n", next)) {
+		t.Errorf("exit %d, %.20q\n%s", code, cmd.out, cmd.words)
+	}
+}
