@@ -29,7 +29,7 @@ func (d *Dir) deleteLog(l *Log, at string) error {
 		gone = append(gone, s.Retire())
 	}
 	f, away := Found{Identity: l.id, Path: at}, d.retire
-	if l.leaving { // the other directory has it
+	if l.leaving || l.arrived { // the other directory has it, or may have it
 		away = d.retireMoved
 	}
 	err := away(f, deleteSuffix, all(gone), delay)

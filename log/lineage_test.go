@@ -33,6 +33,11 @@ func newDisks(t *testing.T, here ...int) *disks {
 // start opens those that are here on what a stop has left.
 func (s *disks) start(fs *vfs.CrashFS, here ...int) {
 	s.t.Helper()
+	must(s.t, s.tryStart(fs, here...))
+}
+
+func (s *disks) tryStart(fs *vfs.CrashFS, here ...int) error {
+	s.t.Helper()
 	s.fs, s.flaw, s.rigs = fs, vfs.NewFaulty(fs), map[int]*rig{}
 	var dirs []*Dir
 	for _, i := range here {
@@ -49,7 +54,7 @@ func (s *disks) start(fs *vfs.CrashFS, here ...int) {
 		s.rigs[i] = r
 		dirs = append(dirs, r.dir)
 	}
-	must(s.t, SettleMoves(dirs))
+	return SettleMoves(dirs)
 }
 
 // add acknowledges some records in a log of directory i.
@@ -228,5 +233,95 @@ func TestUnknownLineage(t *testing.T) {
 	c := claim{marked: true, mark: Mark{TopicID: testTopic}}
 	if a.kin(&c) || c.kin(&a) {
 		t.Fatal("two logs of unknown lineage are one")
+	}
+}
+
+// copies lists the copies in directory i.
+func (s *disks) copies(i int) (out []string) {
+	s.t.Helper()
+	entries, err := s.fs.ReadDir(fmt.Sprintf("/%d", i))
+	must(s.t, err)
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), futureSuffix) {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+// A copy that could not be gone on with, or not be deleted, is gone before the next one begins: both would have one mark.
+func TestCopyThatWasLeft(t *testing.T) {
+	begun := func(t *testing.T) (*disks, *Log, *Move) {
+		s := newDisks(t, 0, 1)
+		l := s.begin(0, 9)
+		m, err := BeginMove(l, s.rigs[1].dir, nil)
+		must(t, err)
+		_, _, err = m.Step(make([]byte, 500))
+		must(t, err)
+		must(t, m.future.Flush())
+		return s, l, m
+	}
+	again := func(t *testing.T, s *disks, l *Log) {
+		t.Helper()
+		if n := len(s.copies(1)); n != 1 {
+			t.Fatalf("%d copies are left", n)
+		}
+		m, err := BeginMove(l, s.rigs[1].dir, nil)
+		must(t, err)
+		if n := len(s.copies(1)); n != 1 {
+			t.Fatalf("there are %d copies", n)
+		}
+		if next := through(t, m); next.WrittenEnd() != 9 {
+			t.Fatal(next.WrittenEnd())
+		}
+	}
+	t.Run("not opened", func(t *testing.T) {
+		s, _, _ := begun(t)
+		s.start(s.fs.ForkKilled(), 0, 1)
+		l := s.begin(0, 0)
+		found, ok := s.rigs[1].dir.TakeFuture(l.id)
+		if !ok {
+			t.Fatal("no copy")
+		}
+		s.flaw.Inject(vfs.Fault{Ops: []vfs.Op{vfs.OpOpen}, Path: found.Path + "/*", Err: syscall.EMFILE})
+		if _, err := BeginMove(l, s.rigs[1].dir, found); !errors.Is(err, syscall.EMFILE) {
+			t.Fatal(err)
+		}
+		s.flaw.Heal()
+		again(t, s, l)
+	})
+	t.Run("not deleted", func(t *testing.T) {
+		s, l, m := begun(t)
+		s.flaw.Inject(vfs.Fault{Ops: []vfs.Op{vfs.OpRename}, Path: m.at, Err: syscall.ENOSPC})
+		if err := m.Drop(); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		s.flaw.Heal()
+		again(t, s, l)
+	})
+}
+
+// A start does not guess which of two copies has taken over.
+func TestTwoCopiesAndOneMark(t *testing.T) {
+	s := newDisks(t, 0, 1)
+	l := s.begin(0, 9)
+	m, err := BeginMove(l, s.rigs[1].dir, nil)
+	must(t, err)
+	_, _, err = m.Step(make([]byte, 1<<20))
+	must(t, err)
+	must(t, m.future.Flush())
+	m.future.markMu.Lock()
+	m.future.future.Store(false)
+	must(t, m.future.putFirmLocked())
+	m.future.markMu.Unlock()
+	other := strings.Replace(m.at, ".", ".0", 1)
+	other = other[:len(other)-len("x"+futureSuffix)] + futureSuffix
+	must(t, s.fs.Mkdir(other, 0o755))
+	b, err := readFile(s.fs, m.at+"/"+PartitionFile)
+	must(t, err)
+	must(t, replaceFile(s.fs, other+"/"+PartitionFile, b))
+	err = s.tryStart(s.fs.ForkKilled(), 0, 1)
+	if !errors.Is(err, ErrInTheWay) || !strings.Contains(err.Error(), m.at) || !strings.Contains(err.Error(), other) {
+		t.Fatal(err)
 	}
 }

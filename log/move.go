@@ -109,6 +109,9 @@ func (m *Move) begin(found *Found) (err error) {
 		if _, err := to.fs.Stat(path.Join(to.path, DirName(l.id.Topic, l.id.Partition))); err == nil {
 			return fmt.Errorf("%w: %s", ErrInTheWay, to.path)
 		}
+		if err := to.dropCopies(l.id); err != nil {
+			return err
+		}
 		o.bring = func(f *Log) error { return f.create(start) }
 	}
 	bring := o.bring

@@ -77,6 +77,9 @@ func settleClaims(all []*claim) error {
 			c.mark, c.marked = Mark{}, false // the mark is the other's
 		}
 	}
+	if err := oneTookOver(all); err != nil {
+		return err
+	}
 	all, err := sameTopic(all)
 	if err != nil || len(all) == 0 {
 		return err
@@ -92,6 +95,19 @@ func settleClaims(all []*claim) error {
 		}
 	}
 	return best.prevail(all[1:])
+}
+
+// oneTookOver refuses two copies in one directory, where its one mark says that one of them has taken over.
+func oneTookOver(all []*claim) error {
+	for i, c := range all {
+		for _, o := range all[:i] {
+			if c.future && o.future && c.marked && !c.copy && c.dir == o.dir && c.at.TopicID == o.at.TopicID {
+				return fmt.Errorf("%w: one of %s and %s has taken over, and the mark does not tell which: move the one with fewer records away",
+					ErrInTheWay, o.at.Path, c.at.Path)
+			}
+		}
+	}
+	return nil
 }
 
 // sameTopic sorts out copies of another topic than the directories in use are of: one of the same name that was deleted.
@@ -136,7 +152,7 @@ func (c *claim) promote(others []*claim) error {
 	}
 	to := path.Join(d.path, DirName(c.at.Topic, c.at.Partition))
 	d.log.Info("a replica has moved here", "from", c.at.Path, "to", to)
-	if err := d.takeName(c.at.Path, to); err != nil {
+	if _, err := d.takeName(c.at.Path, to); err != nil {
 		return err
 	}
 	d.futures = without(d.futures, c.at.Path)
@@ -259,10 +275,10 @@ func (l *Log) descend(mark *Mark) error {
 	return nil
 }
 
-// dropLeft frees the mark of what has moved away from here, where that could not be done then: another log begins.
+// dropLeft frees a mark whose directory is gone, where that could not be done when it went: another log begins.
 func (l *Log) dropLeft() error {
 	key := markKey{l.id.TopicID, l.id.Partition}
-	if mark, ok := l.dir.marks.get(key); !ok || !mark.Leaving {
+	if _, ok := l.dir.marks.get(key); !ok {
 		return nil
 	}
 	if err := l.dir.marks.drop(key); err != nil {
@@ -294,6 +310,37 @@ func (d *Dir) TakeFuture(id Identity) (*Found, bool) {
 		}
 	}
 	return nil, false
+}
+
+// dropCopies takes out the copies of a partition that earlier moves to this directory have left: the next one would share the slot of their mark.
+func (d *Dir) dropCopies(id Identity) error {
+	if l, open := d.Log(id.Topic, id.Partition); open {
+		return fmt.Errorf("log: %s is already open", l.path)
+	}
+	entries, err := d.fs.ReadDir(d.path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), DirName(id.Topic, id.Partition)+".") {
+			continue
+		}
+		f, ok := d.findFuture(e.Name())
+		if !ok || f.Topic != id.Topic || f.Partition != id.Partition {
+			continue
+		}
+		if f.TopicID == [16]byte{} {
+			f.TopicID = id.TopicID
+		}
+		d.log.Info("a copy that an earlier move has left is dropped", "path", f.Path)
+		d.mu.Lock()
+		d.futures = without(d.futures, f.Path)
+		d.mu.Unlock()
+		if err := d.DeleteFound(f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // findFuture reads the name of a copy's directory.

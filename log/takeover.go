@@ -221,10 +221,13 @@ func (m *Move) decide() (*Log, error) {
 	if err := f.dir.syncMarks(); err != nil {
 		return nil, err
 	}
-	if err := f.dir.takeName(f.path, final); err != nil {
+	named, err := f.dir.takeName(f.path, final)
+	if named {
+		m.at = final
+	}
+	if err != nil {
 		return nil, err
 	}
-	m.at = final
 	f.dir.marks.remember(mark)
 	f.dir.mu.Lock()
 	delete(f.dir.logs, f.key())
@@ -241,18 +244,18 @@ func (m *Move) decide() (*Log, error) {
 	})
 }
 
-// takeName gives a directory another name, durably.
-func (d *Dir) takeName(from, to string) error {
+// takeName gives a directory another name, durably. named says that it has it, durable or not.
+func (d *Dir) takeName(from, to string) (named bool, err error) {
 	if _, err := d.fs.Stat(to); err == nil {
-		return fmt.Errorf("%w: %s", ErrInTheWay, to)
+		return false, fmt.Errorf("%w: %s", ErrInTheWay, to)
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return false, err
 	}
 	if err := d.fs.Rename(from, to); err != nil {
-		return err
+		return false, err
 	}
 	if err := d.fs.SyncDir(d.path); err != nil {
-		return d.fail(fmt.Errorf("log: %s: %w", d.path, err))
+		return true, d.fail(fmt.Errorf("log: %s: %w", d.path, err))
 	}
-	return nil
+	return true, nil
 }
