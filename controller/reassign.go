@@ -144,7 +144,8 @@ func (e *edit) reassign(target []metadata.BrokerID, keepFactor bool) error {
 }
 
 // cancel gives up the reassignment. What it brought in goes, unless too few of those that have everything would be left: the
-// in-sync replicas, or where there are none the eligible ones.
+// in-sync replicas, or where there are none the eligible ones. Of what it brought in those that have everything, in sync or only
+// eligible, go as the end of a reassignment lets them: when those that stay are enough without them, and they know who leads.
 func (e *edit) cancel() error {
 	n := &e.next
 	if len(n.Adding)+len(n.Removing) == 0 {
@@ -159,7 +160,8 @@ func (e *edit) cancel() error {
 	if enough := e.enough(); left < had && left < enough {
 		return answer(ErrInvalidReplicaAssignment, "Unable to revert the assignment of %s-%d: %d of its former replicas have everything, %d are needed.", e.topic.Name, e.index, left, enough)
 	}
-	n.Removing = within(e.was.Adding, e.was.ISR) // they go when they know who leads
-	n.Replicas, n.ISR = append(slices.Clip(n.Replicas), n.Removing...), within(e.was.ISR, append(slices.Clip(n.Replicas), n.Removing...))
+	n.Removing = within(e.was.Adding, append(slices.Clip(e.was.ISR), e.was.ELR...))
+	n.Replicas = append(slices.Clip(n.Replicas), n.Removing...)
+	n.ISR, n.ELR = within(e.was.ISR, n.Replicas), within(e.was.ELR, n.Replicas)
 	return nil
 }
