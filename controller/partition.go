@@ -154,10 +154,18 @@ func (e *edit) eligible() (elr []metadata.BrokerID) {
 }
 
 // keepEligible: where nobody leads nothing is committed, however large the in-sync set is; who leaves it there stays eligible, for those
-// that are left in it may turn out to have lost data. The next leader's edit settles that.
+// that are left in it may turn out to have lost data. The next leader's edit settles that: so a last leader that is dead is taken out of the
+// image here, for it would lead again with nothing but its own return.
 func (e *edit) keepEligible() {
-	if e.next.Leader == metadata.NoLeader && e.p.img.Feature(elrFeature) != 0 && len(e.was.ISR) > 0 {
-		e.next.ELR = e.eligible()
+	n := &e.next
+	if e.p.leads(n.Leader) || e.p.img.Feature(elrFeature) == 0 || len(e.was.ISR) == 0 {
+		return
+	}
+	if elr := e.eligible(); len(elr) > 0 {
+		if len(n.ISR) >= e.enough() {
+			n.Leader = metadata.NoLeader
+		}
+		n.ELR = elr
 	}
 }
 
@@ -284,6 +292,14 @@ func (p *planner) mayLead(id metadata.BrokerID) bool {
 	}
 	b, ok := p.img.Broker(id)
 	return ok && usable(b)
+}
+
+// leads says that a broker, if it is a leader, goes on committing, under what the plan assumes: also one that is going does.
+func (p *planner) leads(id metadata.BrokerID) bool {
+	if up, ok := p.assume[id]; ok {
+		return up
+	}
+	return p.img.Alive(id)
 }
 
 // suppose lets the rest of the plan take a broker for alive or dead, whatever the image says.
