@@ -47,7 +47,7 @@ func newMoves(threads int) *moves {
 type moving struct {
 	mu    sync.Mutex               // held while a move begins or is given up; the move itself does not take it
 	ended bool                     // guarded by mu: the partition is on its way out
-	now   atomic.Pointer[transfer] // nil: none is under way
+	now   atomic.Pointer[transfer] // nil: there is none; one that has ended stays where the replica's own directory is offline
 
 	config sync.Mutex // orders changes of the log's configuration with a change of the log
 	latest *config.Topic
@@ -119,6 +119,9 @@ func (p *Partition) moveTo(to *log.Dir) error {
 	case p.log == nil:
 		return fmt.Errorf("%w: %w", ErrOffline, p.openErr)
 	}
+	if err := p.log.Err(); err != nil { // a copy that is there may outlive the replica: it is not given up
+		return fmt.Errorf("%w: %w", ErrOffline, err)
+	}
 	if t := w.now.Load(); t != nil {
 		if t.move.Target() == to {
 			return nil
@@ -130,9 +133,6 @@ func (p *Partition) moveTo(to *log.Dir) error {
 	}
 	if p.directory() == to {
 		return nil
-	}
-	if err := p.log.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrOffline, err)
 	}
 	if err := to.Writable(); err != nil {
 		return err
@@ -353,9 +353,8 @@ func (t *transfer) again(err error) bool {
 	}
 	if own == nil {
 		t.drop()
-	} else {
+	} else { // it is dropped with the partition: until then its name is taken in the target
 		t.move.Stop()
-		p.moving.now.CompareAndSwap(t, nil)
 	}
 	return false
 }

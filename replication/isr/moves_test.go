@@ -468,3 +468,52 @@ func movesAtRandom(t *testing.T) {
 	}
 	t.Logf("%d records, %d moves that were waited for", len(k.records), moved)
 }
+
+// A replica whose directory fails while it moves leaves its copy where it is; with the partition the copy goes, and its name is free.
+func TestCopyOfAReplicaThatIsOffline(t *testing.T) { synctest.Test(t, copyOfAReplicaThatIsOffline) }
+
+func copyOfAReplicaThatIsOffline(t *testing.T) {
+	s := newShelves(t)
+	s.fill(50)
+	from, to := s.home(), s.elsewhere()
+	s.rate.Store(1)
+	if err := s.place(to[0]); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("a copy", func() bool {
+		f, ok := s.partition().Future()
+		return ok && f.Size > 0
+	})
+	s.fs.Inject(vfs.Fault{Ops: []vfs.Op{vfs.OpSyncData, vfs.OpSync}, Path: from + "/*/*", Sticky: true, Err: syscall.EIO})
+	if r := s.produce("more"); !errors.Is(r.Err, ErrOffline) {
+		t.Fatal(r.Err)
+	}
+	p := s.partition()
+	transfer := p.moving.now.Load()
+	s.rate.Store(0)
+	<-transfer.done
+	for _, dir := range to {
+		if err := s.place(dir); !errors.Is(err, ErrOffline) {
+			t.Fatal(err)
+		}
+	}
+	if got := s.names(); !slices.Contains(got, to[0]+"/orders-0-future") {
+		t.Fatalf("the copy is gone: %v", got)
+	}
+	s.apply(metadata.TopicDeleted{ID: topicID})
+	if got := s.names(); slices.Contains(got, to[0]+"/orders-0-future") {
+		t.Fatalf("the copy is left: %v", got)
+	}
+	again := metadata.TopicID{7}
+	if err := s.replicas.Place("orders", metadata.TopicID{}, 0, to[0]); !errors.Is(err, ErrUnknownPartition) {
+		t.Fatal(err)
+	}
+	s.apply(metadata.TopicCreated{Name: "orders", ID: again, Partitions: []metadata.Partition{{Replicas: []int32{1}, ISR: []int32{1}, Leader: 1}}})
+	p, err := s.replicas.Partition(again, 0)
+	if err != nil || p.log == nil {
+		t.Fatalf("%v, %v", err, p.openErr)
+	}
+	if e, _ := p.Ends(); e.DataDir != to[0] {
+		t.Fatal(e.DataDir)
+	}
+}
