@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keeplog/keeplog/record"
+	"github.com/keeplog/keeplog/segment"
 	"github.com/keeplog/keeplog/vfs"
 )
 
@@ -374,4 +375,41 @@ func moveWithFault(t *testing.T, call int, errno syscall.Errno) bool {
 		home.verify(home.log(0))
 	}
 	return fault.Hits() > 0
+}
+
+// Who looks at the segments when the copy takes over is told that the log has moved, not that a segment is gone.
+func TestReadsInFlightAreToldThatItMoved(t *testing.T) {
+	d := newTwoDirs(t, vfs.NewMem(), crashConfig())
+	l := d.r.log(0)
+	for range 30 {
+		d.r.add(l, sent{size: 200})
+	}
+	m, err := BeginMove(l, d.s.dir, nil)
+	must(t, err)
+	moved := false
+	move := func() {
+		if !moved {
+			moved = true
+			through(t, m)
+		}
+	}
+	var reads []error
+	_, _, err = l.lookUp(func(v *view) (TimeOffset, bool, error) {
+		move()
+		for _, look := range []func() error{
+			func() error { _, err := l.readView(v, &ReadRequest{Offset: 3, Bound: 30, MaxBytes: 100}, 30); return err },
+			func() error { _, _, err := l.offsetForTime(v, 1, 30); return err },
+			func() error { _, _, err := l.maxTimestamp(v, 30); return err },
+			func() error { _, _, err := l.timeOf(v, 3, 30); return err },
+		} {
+			reads = append(reads, look())
+		}
+		return TimeOffset{}, false, errors.Join(reads...)
+	})
+	if !errors.Is(err, ErrMoved) {
+		t.Fatal(err)
+	}
+	if !errors.Is(errors.Join(reads...), segment.ErrGone) {
+		t.Fatalf("the segments were there all the time: %v", reads)
+	}
 }

@@ -18,32 +18,49 @@ type Span = segment.Span
 // end of its segment, before damage, or at MaxBytes (perhaps inside a batch). Nil where there is nothing below the bound.
 // A span that is not nil must be released. Errors: ErrOffsetOutOfRange, ErrCorruptBatch, ErrOffline, ErrClosed. The bytes
 // of a range that this process neither wrote nor read before are compared with their checksums first.
-func (l *Log) Read(r ReadRequest) (*Span, error) {
-	if err := l.Err(); err != nil {
-		return nil, err
+func (l *Log) Read(r ReadRequest) (sp *Span, err error) {
+	err = l.looking(func(v *view) (err error) {
+		sp, err = l.readIn(v, &r)
+		return err
+	})
+	return sp, err
+}
+
+func (l *Log) readIn(v *view, r *ReadRequest) (*Span, error) {
+	end := l.WrittenEnd()
+	if r.Offset < l.StartOffset() || r.Offset > end {
+		return nil, fmt.Errorf("%w: %d, the log has %d to %d", ErrOffsetOutOfRange, r.Offset, l.StartOffset(), end)
 	}
+	bound := min(r.Bound, end)
+	if r.Offset >= bound {
+		return nil, nil
+	}
+	if bound == end && invariant.Seeded(invariant.SizeTwice) {
+		runtime.Gosched()
+		bound = math.MaxInt64
+	}
+	return l.readView(v, r, bound)
+}
+
+// looking looks at the segments, again where one of them went meanwhile. Where the log itself went, closed or moved, that is the error, whatever
+// the look has met.
+func (l *Log) looking(look func(*view) error) error {
 	for {
+		if err := l.Err(); err != nil {
+			return err
+		}
 		v := l.view.Load()
-		end := l.WrittenEnd()
-		if r.Offset < l.StartOffset() || r.Offset > end {
-			return nil, fmt.Errorf("%w: %d, the log has %d to %d", ErrOffsetOutOfRange, r.Offset, l.StartOffset(), end)
+		err := look(v)
+		if err == nil {
+			return nil
 		}
-		bound := min(r.Bound, end)
-		if r.Offset >= bound {
-			return nil, nil
+		again := l.moved(v, err)
+		if own := l.Err(); own != nil {
+			return own
 		}
-		if bound == end && invariant.Seeded(invariant.SizeTwice) {
-			runtime.Gosched()
-			bound = math.MaxInt64
+		if !again {
+			return readError(err)
 		}
-		sp, err := l.readView(v, &r, bound)
-		if l.moved(v, err) {
-			if err := l.Err(); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		return sp, readError(err)
 	}
 }
 
@@ -150,18 +167,12 @@ func (l *Log) OffsetForTime(ts int64, bound record.Offset) (TimeOffset, bool, er
 	return l.lookUp(func(v *view) (TimeOffset, bool, error) { return l.offsetForTime(v, ts, bound) })
 }
 
-// lookUp looks into the segments, again where one of them went meanwhile.
-func (l *Log) lookUp(in func(*view) (TimeOffset, bool, error)) (TimeOffset, bool, error) {
-	for {
-		if err := l.Err(); err != nil {
-			return TimeOffset{}, false, err
-		}
-		v := l.view.Load()
-		found, ok, err := in(v)
-		if !l.moved(v, err) {
-			return found, ok, readError(err)
-		}
-	}
+func (l *Log) lookUp(in func(*view) (TimeOffset, bool, error)) (found TimeOffset, ok bool, err error) {
+	err = l.looking(func(v *view) (err error) {
+		found, ok, err = in(v)
+		return err
+	})
+	return found, ok, err
 }
 
 func (l *Log) offsetForTime(v *view, ts int64, bound record.Offset) (TimeOffset, bool, error) {

@@ -517,3 +517,50 @@ func copyOfAReplicaThatIsOffline(t *testing.T) {
 		t.Fatal(e.DataDir)
 	}
 }
+
+// Who reads while the log moves reads.
+func TestReadsOfALogThatMoves(t *testing.T) { synctest.Test(t, readsOfALogThatMoves) }
+
+func readsOfALogThatMoves(t *testing.T) {
+	s := newShelves(t)
+	s.fill(60)
+	p := s.partition()
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for i := range 4 {
+		readers.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				var err error
+				if i%2 == 0 {
+					var span *log.Span
+					if span, err = p.log.Read(log.ReadRequest{Offset: record.Offset(n % 60), Bound: 60, MaxBytes: 3000, AtLeastOne: true}); err == nil {
+						span.Release()
+					}
+				} else {
+					_, _, err = p.log.MaxTimestamp(60)
+				}
+				if err != nil {
+					t.Errorf("reading: %v", err)
+					return
+				}
+				if n%5 == 0 {
+					time.Sleep(100 * time.Microsecond)
+				}
+			}
+		})
+	}
+	for range 20 {
+		to := s.elsewhere()[0]
+		if err := s.place(to); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually("it has moved", func() bool { return s.home() == to && p.moving.now.Load() == nil })
+	}
+	close(stop)
+	readers.Wait()
+}
