@@ -317,6 +317,9 @@ func (l *Log) StartEpoch(e record.Epoch) error {
 	}
 	l.lockWriter()
 	defer l.mu.Unlock()
+	if err := l.Err(); err != nil { // closed or moved meanwhile: the epoch would begin in a log that nobody uses
+		return err
+	}
 	if e > l.w.epochs.latest() {
 		l.w.leading = EpochEntry{e, l.w.next}
 	}

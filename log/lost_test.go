@@ -1,7 +1,11 @@
 package log
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"path"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,4 +95,35 @@ func TestLostTwice(t *testing.T) {
 	if got, _, err := DecodeMark(b[:]); err != nil || got.Lost != once {
 		t.Errorf("%+v, %v", got, err)
 	}
+}
+
+// An epoch does not begin in a log that goes away while it begins.
+func TestEpochOfALogThatMoved(t *testing.T) {
+	r := durableRig(t)
+	r.overwrite(logName(0, segment.LogExt), r.file(logName(0, segment.LogExt))[:2500])
+	r.open()
+	l := r.log(0)
+	r.dir.log = slog.New(onMessage{"going on behind a gap", func() { l.stop(ErrMoved) }})
+	if err := l.StartEpoch(7); !errors.Is(err, ErrMoved) {
+		t.Fatal(err)
+	}
+	if e := l.LatestEpoch(); e == 7 {
+		t.Fatal("it has begun")
+	}
+}
+
+// onMessage is a handler that does something when a message with a text comes.
+type onMessage struct {
+	text string
+	do   func()
+}
+
+func (h onMessage) Enabled(context.Context, slog.Level) bool { return true }
+func (h onMessage) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h onMessage) WithGroup(string) slog.Handler            { return h }
+func (h onMessage) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, h.text) {
+		h.do()
+	}
+	return nil
 }

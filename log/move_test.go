@@ -397,7 +397,10 @@ func TestReadsInFlightAreToldThatItMoved(t *testing.T) {
 	_, _, err = l.lookUp(func(v *view) (TimeOffset, bool, error) {
 		move()
 		for _, look := range []func() error{
-			func() error { _, err := l.readView(v, &ReadRequest{Offset: 3, Bound: 30, MaxBytes: 100}, 30); return err },
+			func() error {
+				_, err := l.readView(v, &ReadRequest{Offset: 3, Bound: 30, MaxBytes: 100}, 30)
+				return err
+			},
 			func() error { _, _, err := l.offsetForTime(v, 1, 30); return err },
 			func() error { _, _, err := l.maxTimestamp(v, 30); return err },
 			func() error { _, _, err := l.timeOf(v, 3, 30); return err },
