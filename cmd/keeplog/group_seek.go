@@ -88,6 +88,7 @@ type seekRow struct {
 	End       int64  `json:"end_offset"`
 	Lag       int64  `json:"new_lag"`
 	Moved     bool   `json:"clamped"` // what was asked for lies outside of the log
+	Error     string `json:"error,omitempty"` // it was not moved
 }
 
 func (p *seekPlan) parse() error {
@@ -197,14 +198,19 @@ func (p *seekPlan) run(ctx context.Context) error {
 	if err := p.app.confirm(fmt.Sprintf("move group %s in %s", p.group, count(int64(len(p.rows)), "partition"))); err != nil {
 		return err
 	}
-	if err := p.app.ask(ctx, p.apply); err != nil {
-		return err
+	failed := p.app.ask(ctx, p.apply)
+	var part *cliError
+	switch {
+	case failed != nil && !(errors.As(failed, &part) && part.exit == exitPart):
+		return failed
+	case p.app.flags.yes:
+		if err := p.show(true); err != nil {
+			return err
+		}
+	case failed == nil:
+		p.app.say("moved")
 	}
-	if p.app.flags.yes {
-		return p.show(true)
-	}
-	p.app.say("moved")
-	return nil
+	return failed
 }
 
 // make works out the plan.
@@ -299,7 +305,7 @@ func (p *seekPlan) mustBeEmpty(ctx context.Context, s *session) error {
 // committed are the offsets that a group has committed.
 func (s *session) committed(ctx context.Context, group string) (map[tp]int64, error) {
 	all, err := s.admin.FetchOffsets(ctx, group)
-	if err != nil {
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // then nothing is committed
 		return nil, s.answered("group "+group, err, "")
 	}
 	out := map[tp]int64{}
@@ -381,20 +387,45 @@ func (p *seekPlan) apply(ctx context.Context, s *session) error {
 		os.Add(kadm.Offset{Topic: r.Topic, Partition: r.Partition, At: r.To, LeaderEpoch: -1})
 	}
 	answers, err := s.admin.CommitOffsets(ctx, p.group, os)
-	if err == nil {
-		err = answers.Error()
+	if err != nil {
+		return s.answered("group "+p.group, err, "")
 	}
-	if err == nil {
+	return p.judge(ctx, s, answers)
+}
+
+// judge finds what was not moved. Some partitions may have been, and others refused.
+func (p *seekPlan) judge(ctx context.Context, s *session, answers kadm.OffsetResponses) error {
+	var failed []string
+	var first error
+	for i := range p.rows {
+		r := &p.rows[i]
+		answer, ok := answers.Lookup(r.Topic, r.Partition)
+		switch {
+		case !ok:
+			answer.Err = kerr.CoordinatorNotAvailable // it did not answer for this one
+		case answer.Err == nil:
+			continue
+		}
+		if failed, r.Error = append(failed, fmt.Sprintf("%s-%d", r.Topic, r.Partition)), whyShort(answer.Err); first == nil {
+			first = answer.Err
+		}
+	}
+	if first == nil {
 		return nil
 	}
 	for _, live := range []error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.RebalanceInProgress, kerr.NonEmptyGroup} {
-		if errors.Is(err, live) {
+		if errors.Is(first, live) && len(failed) == len(p.rows) {
 			if refused := p.mustBeEmpty(ctx, s); refused != nil {
 				return refused
 			}
 		}
 	}
-	return s.answered("group "+p.group, err, "")
+	e := failure(s.answered(fmt.Sprintf("group %s in %s", p.group, someOf(failed)), first, ""))
+	if len(failed) < len(p.rows) {
+		e.why = fmt.Sprintf("%s moved, %d not", isAre(len(p.rows)-len(failed), "partition"), len(failed))
+		e.exit, e.try = exitPart, "keeplog group seek "+shellWord(p.group)+" --export"
+	}
+	return e
 }
 
 func (p *seekPlan) show(applied bool) error {
@@ -408,6 +439,9 @@ func (p *seekPlan) show(applied bool) error {
 		}
 		if r.Moved {
 			change += map[bool]string{true: " (the log begins there)", false: " (the log ends there)"}[r.To == r.Start && r.Start < r.End]
+		}
+		if r.Error != "" {
+			change = "not moved: " + r.Error
 		}
 		rows[i] = []string{r.Topic, strconv.Itoa(int(r.Partition)), numberOr(r.From), strconv.FormatInt(r.To, 10), strconv.FormatInt(r.Lag, 10), change}
 	}
