@@ -234,6 +234,8 @@ func (t *transfer) run() {
 			return
 		case err != nil:
 			next = moveRetry
+		default: // it gets on: what comes meanwhile is to stay little
+			settle = moveSettle
 		}
 		if !t.wait(next) {
 			t.move.Stop()

@@ -564,3 +564,51 @@ func readsOfALogThatMoves(t *testing.T) {
 	close(stop)
 	readers.Wait()
 }
+
+// A move comes to its end however long it takes to catch up with producers whose records are not flushed one by one.
+func TestMoveUnderLoad(t *testing.T) { synctest.Test(t, moveUnderLoad) }
+
+func moveUnderLoad(t *testing.T) {
+	s := newShelves(t)
+	c := s.settings
+	c.Segment.Bytes, c.Flush.Messages = 1<<30, 1<<40
+	s.settings = c
+	s.partition().configure(c)
+	b := batch(strings.Repeat("z", 250_000))
+	produce := func() {
+		if _, err := s.partition().log.Append(log.Append{Batch: b, NowMs: nowMs}); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 88 { // 22 MB
+		produce()
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() { // 5 MB/s
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+				produce()
+			}
+		}
+	}()
+	s.rate.Store(5_900_000)
+	to := s.elsewhere()[0]
+	if err := s.place(to); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	for s.home() != to && time.Since(begun) < 40*time.Second {
+		time.Sleep(10 * time.Millisecond)
+	}
+	close(stop)
+	<-done
+	if s.home() != to {
+		f, _ := s.partition().Future()
+		t.Fatalf("it has not moved; the copy lags by %d records", f.Lag)
+	}
+	t.Logf("after %v", time.Since(begun))
+}
