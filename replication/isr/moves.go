@@ -49,6 +49,8 @@ type moving struct {
 	ended bool                     // guarded by mu: the partition is on its way out
 	now   atomic.Pointer[transfer] // nil: there is none; one that has ended stays where the replica's own directory is offline
 
+	reopened atomic.Bool // it was shut and is not any more: its role is to be applied again
+
 	config sync.Mutex // orders changes of the log's configuration with a change of the log
 	latest *config.Topic
 }
@@ -333,6 +335,10 @@ func (t *transfer) publish(next *log.Log) {
 	p.mu.Lock()
 	p.log.now.Store(next)
 	next.SetWatermark(record.Offset(p.highWatermark.Load()))
+	if errors.Is(p.closed, ErrOffline) { // the directory it comes from is offline since; this one is not
+		p.closed = nil
+		p.moving.reopened.Store(true)
+	}
 	p.mu.Unlock()
 	r := p.replicas
 	r.mu.Lock()

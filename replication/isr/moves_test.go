@@ -612,3 +612,46 @@ func moveUnderLoad(t *testing.T) {
 	}
 	t.Logf("after %v", time.Since(begun))
 }
+
+// A directory that fails while the copy takes over does not take the replica along: the copy has everything.
+func TestOutOfAFailingDirectory(t *testing.T) { synctest.Test(t, outOfAFailingDirectory) }
+
+func outOfAFailingDirectory(t *testing.T) {
+	s := newShelves(t)
+	s.fill(50)
+	from, to := s.home(), s.elsewhere()[0]
+	other := metadata.TopicID{8}
+	if err := s.replicas.Place("other", other, 0, from); !errors.Is(err, ErrUnknownPartition) {
+		t.Fatal(err)
+	}
+	s.apply(metadata.TopicCreated{Name: "other", ID: other, Partitions: []metadata.Partition{{Replicas: []int32{1}, ISR: []int32{1}, Leader: 1}}})
+	on := make(chan struct{})
+	stalled := s.fs.Inject(vfs.Fault{Ops: []vfs.Op{vfs.OpRename}, Path: to + "/orders-0", Stall: on})
+	if err := s.place(to); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it takes over", func() bool { return stalled.Hits() > 0 })
+	s.fs.Inject(vfs.Fault{Ops: []vfs.Op{vfs.OpSyncData, vfs.OpSync}, Path: from + "/*/*", Sticky: true, Err: syscall.EIO})
+	q, err := s.replicas.Partition(other, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan ProduceResult, 1)
+	q.Produce(ProduceRequest{Records: batch("x"), Acks: -1, Timeout: 20 * time.Second, NowMs: nowMs}, func(r ProduceResult) { failed <- r })
+	if r := <-failed; !errors.Is(r.Err, ErrOffline) {
+		t.Fatal(r.Err)
+	}
+	p := s.partition()
+	s.eventually("it is shut", func() bool { return errors.Is(p.gone(), ErrOffline) })
+	close(on)
+	s.eventually("it has moved", func() bool { return s.home() == to && p.moving.now.Load() == nil })
+	topics := s.replicas.Reopenable()
+	if len(topics) != 1 || topics[0] != topicID || len(s.replicas.Reopenable()) != 0 {
+		t.Fatal(topics)
+	}
+	s.replicas.Apply(s.img, topics)
+	s.fill(5)
+	if e, _ := p.Ends(); e.LogEnd != 55 || e.HighWatermark != 55 {
+		t.Fatalf("%+v", e)
+	}
+}

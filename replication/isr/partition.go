@@ -174,8 +174,14 @@ func (p *Partition) enqueue(w waiter, acks int16, epoch record.Epoch) error {
 // progress is called by the log, without its lock, after the stable end or the start moved, or when it went offline.
 func (p *Partition) progress() {
 	var small [32]waiter
-	if err := p.log.Err(); err != nil {
-		p.shut(fmt.Errorf("%w: %w", ErrOffline, err))
+	if p.log.Err() != nil {
+		p.shutWhere(func() error {
+			err := p.log.Err()
+			if err == nil { // it has moved meanwhile
+				return nil
+			}
+			return fmt.Errorf("%w: %w", ErrOffline, err)
+		})
 		return
 	}
 	p.mu.Lock()
@@ -251,8 +257,16 @@ func (p *Partition) watchTime() {
 }
 
 // shut ends the partition on this broker: every waiter, now and later, gets why. What is changing the log still may be the caller.
-func (p *Partition) shut(why error) changing {
+func (p *Partition) shut(why error) changing { return p.shutWhere(func() error { return why }) }
+
+// shutWhere is shut, unless there is no reason any more. reason is called with mu held.
+func (p *Partition) shutWhere(reason func() error) changing {
 	p.mu.Lock()
+	why := reason()
+	if why == nil {
+		p.mu.Unlock()
+		return changing{}
+	}
 	if p.closed == nil {
 		p.closed = why
 	}

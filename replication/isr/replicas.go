@@ -365,11 +365,12 @@ func (p *Partition) hasRoomAgain() bool {
 	return p.log == nil && errors.Is(p.openErr, log.ErrReserve) && p.dir.Writable() == nil
 }
 
-// Reopenable lists the topics with a partition that did not open for want of space, and could now: the caller applies them.
+// Reopenable lists the topics with a partition that did not open for want of space, and could now, or that was shut and has moved to a
+// directory that is in order; the latter are listed once. The caller applies them.
 func (r *Replicas) Reopenable() []metadata.TopicID {
 	var out []metadata.TopicID
 	r.All(func(id log.Identity, p *Partition) bool {
-		if p.hasRoomAgain() && !slices.Contains(out, metadata.TopicID(id.TopicID)) {
+		if (p.hasRoomAgain() || p.moving.reopened.Swap(false)) && !slices.Contains(out, metadata.TopicID(id.TopicID)) {
 			out = append(out, id.TopicID)
 		}
 		return true
