@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/keeplog/keeplog/record"
+	"github.com/keeplog/keeplog/segment"
 	"github.com/keeplog/keeplog/vfs"
 )
 
@@ -324,4 +326,53 @@ func TestTwoCopiesAndOneMark(t *testing.T) {
 	if !errors.Is(err, ErrInTheWay) || !strings.Contains(err.Error(), m.at) || !strings.Contains(err.Error(), other) {
 		t.Fatal(err)
 	}
+}
+
+// A copy whose disk has lost some of it begins anew.
+func TestCopyThatHasLostData(t *testing.T) {
+	s := newDisks(t, 0, 1)
+	l := s.begin(0, 30)
+	m, err := BeginMove(l, s.rigs[1].dir, nil)
+	must(t, err)
+	_, _, err = m.Step(make([]byte, 1<<20))
+	must(t, err)
+	for done := false; !done; {
+		_, done, err = m.Step(make([]byte, 1<<20))
+		must(t, err)
+	}
+	must(t, m.future.Flush())
+	must(t, l.TruncateTo(20))
+	s.rigs[0].modelOf(l).batches = s.rigs[0].modelOf(l).batches[:20]
+	model := s.rigs[0].modelOf(l)
+	s.start(s.fs.ForkKilled(), 0, 1)
+	l = s.begin(0, 0)
+	found, ok := s.rigs[1].dir.TakeFuture(l.id)
+	if !ok {
+		t.Fatal("no copy")
+	}
+	entries, err := s.fs.ReadDir(found.Path)
+	must(t, err)
+	for _, e := range entries { // all but the first segment is gone
+		if base, _, ok := segment.ParseName(e.Name()); ok && base > 0 {
+			must(t, s.fs.Remove(path.Join(found.Path, e.Name())))
+		}
+	}
+	m, err = BeginMove(l, s.rigs[1].dir, found)
+	must(t, err)
+	if _, lost := m.future.MissingData(); !lost {
+		t.Fatal("nothing is lost")
+	}
+	next := through(t, m)
+	check := func() {
+		t.Helper()
+		if lost, ok := next.MissingData(); ok || next.WrittenEnd() != 20 {
+			t.Fatalf("it ends at %d, and misses %+v", next.WrittenEnd(), lost)
+		}
+		s.rigs[1].model["t-0"] = model
+		s.rigs[1].verify(next)
+	}
+	check()
+	s.start(s.fs.ForkKilled(), 0, 1)
+	next = s.rigs[1].log(0)
+	check()
 }

@@ -50,6 +50,10 @@ func (m *Move) approach() error {
 	if _, lost := m.from.MissingData(); lost {
 		return fmt.Errorf("%w: %s misses data that was durable", ErrNotYet, m.from.path)
 	}
+	if _, lost := m.future.MissingData(); lost { // its mark stays where it was: it would be taken for a replica that has lost data
+		m.cut(m.from.StartOffset(), true)
+		return fmt.Errorf("%w: %s misses data that was durable", ErrNotYet, m.future.path)
+	}
 	for _, l := range []*Log{m.from, m.future} {
 		if err := l.Flush(); err != nil {
 			return err
