@@ -164,7 +164,7 @@ func (s *session) leadersOf(ctx context.Context, parts []tp) (map[tp]int32, erro
 	}
 	out := map[tp]int32{}
 	for _, key := range parts {
-		if p, ok := m.Topics[key.topic].Partitions[key.partition]; ok && p.Leader >= 0 {
+		if p, ok := m.Topics[key.topic].Partitions[key.partition]; ok && isLed(p) {
 			out[key] = p.Leader
 		}
 	}

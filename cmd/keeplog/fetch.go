@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keeplog/keeplog/record"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
@@ -22,6 +23,7 @@ const (
 	// maxUnpacked bounds one unpacked batch.
 	maxUnpacked = 1 << 30
 	retryPause  = 100 * time.Millisecond
+	watchEach   = time.Second // how often it is asked who leads a partition that nobody led
 )
 
 // errMoved means that a partition has another leader than was thought.
@@ -122,16 +124,12 @@ func (c *consuming) fetchAll(ctx context.Context, parts []*part, chunks chan<- c
 	var lastGood atomic.Int64
 	lastGood.Store(time.Now().UnixNano())
 	for {
-		byLeader, err := c.leaders(ctx, parts)
+		byLeader, left, err := c.leaders(ctx, parts)
 		if err == nil {
 			if len(byLeader) == 0 {
 				return nil
 			}
-			group, gctx := errgroup.WithContext(ctx)
-			for leader, led := range byLeader {
-				group.Go(func() error { return c.fetch(gctx, leader, led, fetched{chunks, &lastGood}) })
-			}
-			err = group.Wait()
+			err = c.fetchLed(ctx, byLeader, left, fetched{chunks, &lastGood})
 		}
 		if err == nil {
 			continue
@@ -161,8 +159,47 @@ type fetched struct {
 	lastGood *atomic.Int64
 }
 
-// leaders groups the partitions that are not done by their leader.
-func (c *consuming) leaders(ctx context.Context, parts []*part) (map[int32][]*part, error) {
+// fetchLed reads what somebody leads until all of it is done. errMoved means that a partition has another leader, or that one of left has one.
+func (c *consuming) fetchLed(ctx context.Context, byLeader map[int32][]*part, left []*part, to fetched) error {
+	group, ctx := errgroup.WithContext(ctx)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	group.Go(func() error {
+		defer stop()
+		fetching, ctx := errgroup.WithContext(ctx)
+		for leader, led := range byLeader {
+			fetching.Go(func() error { return c.fetch(ctx, leader, led, to) })
+		}
+		return fetching.Wait()
+	})
+	if len(left) > 0 {
+		group.Go(func() error { return c.watch(watching, left) })
+	}
+	return group.Wait()
+}
+
+// watch waits until one of left has a leader, which is errMoved, or ctx ends.
+func (c *consuming) watch(ctx context.Context, left []*part) error {
+	for {
+		select {
+		case <-time.After(watchEach):
+		case <-ctx.Done():
+			return nil
+		}
+		led, _, err := c.leaders(ctx, left)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case len(led) > 0:
+			return errMoved
+		case !errors.Is(err, errMoved):
+			return err
+		}
+	}
+}
+
+// leaders groups the partitions that are not done by their leader; left are those that nobody leads. It is an error if nobody leads any.
+func (c *consuming) leaders(ctx context.Context, parts []*part) (byLeader map[int32][]*part, left []*part, err error) {
 	var topics []string
 	for _, p := range parts {
 		if !p.done() && !slices.Contains(topics, p.topic) {
@@ -170,19 +207,18 @@ func (c *consuming) leaders(ctx context.Context, parts []*part) (map[int32][]*pa
 		}
 	}
 	if len(topics) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	ask, cancel := context.WithTimeout(ctx, c.app.flags.timeout)
 	defer cancel()
 	m, err := c.session.admin.Metadata(ask, topics...)
 	if err != nil {
 		if isNetwork(err) || errors.Is(err, context.DeadlineExceeded) {
-			return nil, fmt.Errorf("%w: %w", errMoved, err)
+			return nil, nil, fmt.Errorf("%w: %w", errMoved, err)
 		}
-		return nil, err
+		return nil, nil, err
 	}
-	out := map[int32][]*part{}
-	var leaderless error
+	byLeader = map[int32][]*part{}
 	for _, p := range parts {
 		if p.done() {
 			continue
@@ -190,22 +226,25 @@ func (c *consuming) leaders(ctx context.Context, parts []*part) (map[int32][]*pa
 		detail := m.Topics[p.topic]
 		switch {
 		case errors.Is(detail.Err, kerr.UnknownTopicOrPartition), detail.Err == nil && [16]byte(detail.ID) != p.id:
-			e := kafkaError("topic "+p.topic, kerr.UnknownTopicOrPartition, "it was deleted")
-			return nil, e
+			return nil, nil, kafkaError("topic "+p.topic, kerr.UnknownTopicOrPartition, "it was deleted")
 		case detail.Err != nil && !kerr.IsRetriable(detail.Err):
-			return nil, c.session.answered("topic "+p.topic, detail.Err, "")
+			return nil, nil, c.session.answered("topic "+p.topic, detail.Err, "")
 		}
-		d, ok := detail.Partitions[p.partition]
-		if !ok || d.Leader < 0 {
-			leaderless = fmt.Errorf("%w: %s has no leader", errMoved, p)
-			continue
+		if d, ok := detail.Partitions[p.partition]; ok && isLed(d) {
+			byLeader[d.Leader] = append(byLeader[d.Leader], p)
+		} else {
+			left = append(left, p)
 		}
-		out[d.Leader] = append(out[d.Leader], p)
 	}
-	if len(out) == 0 {
-		return nil, leaderless
+	if len(byLeader) == 0 && len(left) > 0 {
+		err = fmt.Errorf("%w: %s has no leader", errMoved, left[0])
 	}
-	return out, nil
+	return byLeader, left, err
+}
+
+// isLed says whether somebody leads a partition.
+func isLed(d kadm.PartitionDetail) bool {
+	return d.Leader >= 0 && !errors.Is(d.Err, kerr.LeaderNotAvailable)
 }
 
 // fetch reads parts from the broker leader until all are done.
