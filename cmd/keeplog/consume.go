@@ -127,7 +127,7 @@ func (a *app) consume(ctx context.Context, flags *consumeFlags, topics []string)
 		e.exit = exitPart
 		err = e
 	}
-	if err == nil {
+	if err == nil && out.limit != 0 { // else as many as were asked for
 		err = pl.incomplete()
 	}
 	return s.explain(err, "")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,5 +37,22 @@ func TestConsumeReadsAPartitionThatIsLedAgain(t *testing.T) {
 	produced(t, addr, "d\n", "two", "-p", "1")
 	if code := cmd.wait(t); code != 0 || cmd.out.String()[4:] != "c\nd\n" {
 		t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
+	}
+}
+
+// A range with an end that was not read in all partitions is done in part, as --exit is.
+func TestConsumeOfARangeNamesWhatItMisses(t *testing.T) {
+	c, addr := fakeBroker(t, kfake.SeedTopics(2, "two"))
+	produced(t, addr, "a\n", "two", "-p", "0")
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: "two", Partitions: []int32{1}, Err: kerr.LeaderNotAvailable, Count: -1})
+	for _, args := range [][]string{{"-O", "0-0"}, {"-O", "@0--1d"}, {"-O", "0-0", "--exit"}} {
+		code, out, words := keeplog(t, addr, "", append([]string{"consume", "two", "--timeout", "1s"}, args...)...)
+		if code != exitPart || !strings.Contains(words, "error: 1 partition not read: two-1\n") {
+			t.Errorf("%v: exit %d, %q\n%s", args, code, out, words)
+		}
+	}
+	// As many as were asked for are all.
+	if code, out, words := keeplog(t, addr, "", "consume", "two", "-O", "0-0", "-n", "1", "--timeout", "1s"); code != 0 || out != "a\n" {
+		t.Errorf("exit %d, %q\n%s", code, out, words)
 	}
 }
