@@ -42,8 +42,8 @@ type grouped struct {
 
 	// mu guards what the client's own goroutines touch: what is assigned, and what was printed.
 	mu    sync.Mutex
-	parts map[tp]*owned
-	began bool // it was told its first partitions
+	parts map[tp]*owned // what is assigned
+	began bool          // it was told what is
 	moved time.Time
 }
 
@@ -138,7 +138,7 @@ func (g *grouped) place(ctx context.Context, asked map[string]map[int32]kgo.Offs
 	for topic, parts := range asked {
 		for partition, o := range parts {
 			key := tp{topic, partition}
-			p := &owned{part: part{tp: key, stop: math.MaxInt64}, committed: -1, epoch: -1}
+			p := unplaced(key)
 			at := o.EpochOffset()
 			start, end := g.bounds.start[key], g.bounds.end[key]
 			_, known := g.bounds.end[key]
@@ -170,11 +170,21 @@ func (g *grouped) place(ctx context.Context, asked map[string]map[int32]kgo.Offs
 	return asked, nil
 }
 
+// unplaced is a partition of which it is not known yet where to begin, so that nothing of it is done or to be committed.
+func unplaced(key tp) *owned {
+	return &owned{part: part{tp: key, next: -1, stop: math.MaxInt64}, epoch: -1, written: kgo.EpochOffset{Epoch: -1, Offset: -1}, committed: -1}
+}
+
+// assigned is told what this member has now, before it is asked where the group is.
 func (g *grouped) assigned(_ context.Context, _ *kgo.Client, got map[string][]int32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.began, g.moved = true, time.Now()
-	if all := partitionList(got); len(all) > 0 {
+	all := partitionList(got)
+	for _, key := range all {
+		g.parts[key] = unplaced(key)
+	}
+	if len(all) > 0 {
 		g.app.say("group %s: reading %s", g.flags.group, ranges(all))
 	} else if len(g.parts) == 0 {
 		g.app.say("group %s: no partitions for this member now", g.flags.group)
@@ -192,6 +202,9 @@ func (g *grouped) revoked(ctx context.Context, client *kgo.Client, gone map[stri
 // gone is told when the group has moved on without this member: what was not committed will be read again by another.
 func (g *grouped) gone(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	g.drop(gone, "lost")
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.began = false // it joins again
 }
 
 func (g *grouped) drop(gone map[string][]int32, how string) {

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // stdout is what a running command writes to. It can be read meanwhile, and made to fail.
@@ -126,5 +128,37 @@ func TestGroupCommitsNothingUnwritten(t *testing.T) {
 	cmd := start(addr, &stdout{room: -1}, "consume", "-g", "classic-1", "orders", "--exit")
 	if code := cmd.wait(t); code != 0 || !strings.HasPrefix(cmd.out.String(), fmt.Sprintf("%06d\n", next)) {
 		t.Errorf("exit %d, %.20q\n%s", code, cmd.out, cmd.words)
+	}
+}
+
+// A member is not at the end before it knows where the group is: neither while that is asked, nor after it was put out of the group.
+func TestGroupExitWaitsForItsPlaces(t *testing.T) {
+	for _, name := range []string{"the answer is late", "put out"} {
+		t.Run(name, func(t *testing.T) {
+			c, addr := fakeBroker(t)
+			produced(t, addr, "a\n", "orders")
+			switch name {
+			case "the answer is late":
+				c.ControlKey(int16(kmsg.OffsetFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+					c.DropControl()
+					c.SleepControl(func() { time.Sleep(4 * pollWait) })
+					return nil, nil, false
+				})
+			default:
+				c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Group: "g", TopLevel: true, Err: kerr.IllegalGeneration})
+				joins := 0
+				c.ControlKey(int16(kmsg.JoinGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+					c.KeepControl()
+					if joins++; joins > 2 { // as the id comes with the first answer
+						c.SleepControl(func() { time.Sleep(settleTime + 4*pollWait) })
+					}
+					return nil, nil, false
+				})
+			}
+			cmd := start(addr, &stdout{room: -1}, "consume", "-g", "g", "orders", "--exit")
+			if code := cmd.wait(t); code != 0 || cmd.out.String() != "a\n" {
+				t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
+			}
+		})
 	}
 }
