@@ -270,7 +270,7 @@ func (g *grouped) print(fetches kgo.Fetches) error {
 		var ke *kerr.Error
 		switch {
 		case errors.Is(e.Err, context.DeadlineExceeded), errors.Is(e.Err, context.Canceled):
-		case errors.As(e.Err, &ke) && ke.Retriable:
+		case errors.As(e.Err, &ke) && (ke.Retriable || memberMoved(ke)): // the client asks, or joins, again by itself
 		case errors.As(e.Err, &ke) && e.Topic != "":
 			return g.client.answered(tp{e.Topic, e.Partition}.String(), e.Err, "")
 		default:

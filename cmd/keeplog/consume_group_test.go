@@ -162,3 +162,26 @@ func TestGroupExitWaitsForItsPlaces(t *testing.T) {
 		})
 	}
 }
+
+// A member that the group has put out, for example as it was paused, joins again and reads on.
+func TestGroupMemberJoinsAgain(t *testing.T) {
+	for _, tc := range []struct {
+		protocol string
+		why      *kerr.Error
+	}{{"classic", kerr.UnknownMemberID}, {"classic", kerr.IllegalGeneration}, {"consumer", kerr.FencedMemberEpoch}} {
+			t.Run(tc.protocol+" "+tc.why.Message, func(t *testing.T) {
+				t.Parallel()
+				c, addr := fakeBroker(t)
+				produced(t, addr, "a\n", "orders")
+				cmd := start(addr, &stdout{room: -1}, "consume", "-g", "g", "orders", "-n", "2", "--protocol", tc.protocol)
+				until(t, "a, and its commit", func() bool { return cmd.out.String() == "a\n" && committed(c, "g") == 1 })
+				h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat, kmsg.ConsumerGroupHeartbeat}, Group: "g", TopLevel: true, Err: tc.why})
+				hits(t, h, 1)
+				until(t, "that it is told", func() bool { return strings.Contains(cmd.words.String(), "group g: lost orders:0\n") })
+				produced(t, addr, "b\n", "orders")
+				if code := cmd.wait(t); code != 0 || cmd.out.String() != "a\nb\n" {
+					t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
+				}
+			})
+	}
+}
