@@ -245,7 +245,7 @@ func (s *session) resolve(ctx context.Context, b *bounds, key tp, p point) (int6
 	case pointBefore:
 		return max(end-p.n, b.start[key]), nil
 	}
-	if b.times[p.n] == nil {
+	if _, asked := b.times[p.n][key]; !asked {
 		var all []tp
 		for k := range b.end {
 			all = append(all, k)

@@ -38,7 +38,7 @@ type grouped struct {
 	plan   *session // asks for bounds
 	client *session // the member
 	where  span
-	bounds *bounds
+	bounds *bounds // as of the start; place adds what was not known then
 
 	// mu guards what the client's own goroutines touch: what is assigned, and what was printed.
 	mu    sync.Mutex
@@ -131,43 +131,6 @@ func (g *grouped) options(topics []string) []kgo.Opt {
 		opts = append(opts, kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer())
 	}
 	return opts
-}
-
-// place says where reading begins: where the group is, else where -O says.
-func (g *grouped) place(ctx context.Context, asked map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-	for topic, parts := range asked {
-		for partition, o := range parts {
-			key := tp{topic, partition}
-			p := unplaced(key)
-			at := o.EpochOffset()
-			start, end := g.bounds.start[key], g.bounds.end[key]
-			_, known := g.bounds.end[key]
-			if at.Offset >= 0 {
-				p.committed, p.next = at.Offset, at.Offset
-				if known && at.Offset < start {
-					g.app.say("%s: what the group has committed, offset %d, is gone; reading from %d", key, at.Offset, start)
-					p.next = start
-				}
-			} else if p.next = start; known {
-				next, err := g.plan.resolve(ctx, g.bounds, key, g.where.from)
-				if err != nil {
-					return nil, err
-				}
-				p.next = min(max(next, start), end)
-			}
-			if p.next != at.Offset {
-				parts[partition] = kgo.NewOffset().At(p.next)
-			}
-			p.written = kgo.EpochOffset{Epoch: -1, Offset: p.next}
-			if g.flags.exit && known {
-				p.stop = end
-			}
-			g.mu.Lock()
-			g.parts[key] = p
-			g.mu.Unlock()
-		}
-	}
-	return asked, nil
 }
 
 // unplaced is a partition of which it is not known yet where to begin, so that nothing of it is done or to be committed.

@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -183,5 +185,48 @@ func TestGroupMemberJoinsAgain(t *testing.T) {
 					t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
 				}
 			})
+	}
+}
+
+// Where -O says counts for a partition too whose leader was late when the command began.
+func TestGroupPlacesALatePartition(t *testing.T) {
+	for _, where := range []string{"end", "-0", "@now"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			c, addr := fakeBroker(t, kfake.SeedTopics(1, "other"))
+			produced(t, addr, "a\n", "orders")
+			late := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: "orders", Err: kerr.LeaderNotAvailable, Count: -1})
+			c.ControlKey(int16(kmsg.JoinGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+				c.DropControl()
+				late.Remove()
+				return nil, nil, false
+			})
+			cmd := start(addr, &stdout{room: -1}, "consume", "-g", "g", "orders", "other", "-O", where, "-n", "1", "--timeout", "2s")
+			until(t, "that the group keeps its place", func() bool { return committed(c, "g") == 1 })
+			produced(t, addr, "b\n", "orders")
+			if code := cmd.wait(t); code != 0 || cmd.out.String() != "b\n" {
+				t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
+			}
+		})
+	}
+}
+
+// What a group has committed past the end of a log is told, and not taken for the end.
+func TestGroupCommittedPastTheEnd(t *testing.T) {
+	_, addr := fakeBroker(t)
+	produced(t, addr, "a\nb\n", "orders")
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var at kadm.Offsets
+	at.AddOffset("orders", 0, 50, -1)
+	if _, err := kadm.NewClient(client).CommitOffsets(t.Context(), "g", at); err != nil {
+		t.Fatal(err)
+	}
+	code, out, words := keeplog(t, addr, "", "consume", "-g", "g", "orders", "--exit")
+	if code != 0 || out != "a\nb\n" || !strings.Contains(words, "topic orders partition 0: what the group has committed, offset 50, is past the end, 2; reading from 0\n") {
+		t.Fatalf("exit %d, %q\n%s", code, out, words)
 	}
 }
