@@ -91,11 +91,13 @@ func (l *Log) closeClean() error {
 	if now, _ := l.dir.Log(l.id.Topic, l.id.Partition); now != l { // it was deleted meanwhile
 		return nil
 	}
+	release := l.hold() // what is flushed is what the mark tells
 	err := l.flushLocked(flushData)
 	if err == nil && l.f.owed {
 		err = fmt.Errorf("%w: what belongs beside its batches is not written", ErrReserve)
 	}
 	l.stop(fmt.Errorf("%w: %s", ErrClosed, l.path))
+	release()
 	l.mu.Lock()
 	active, end := l.w.active, place{l.w.next, record.Position(l.w.active.Size()), l.w.active}
 	producers := l.w.producers.list()

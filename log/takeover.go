@@ -71,18 +71,12 @@ func (m *Move) approach() error {
 // freeze flushes a log and keeps it as it is: appends, truncations, flushes and new log starts wait for the thaw. Reads go on.
 func (l *Log) freeze() (thaw func(), err error) {
 	l.flushMu.Lock()
-	l.lockWriter()
-	changing := make(chan struct{})
-	l.w.cutting = changing
-	l.mu.Unlock()
+	release := l.hold()
 	err = l.flushLocked(flushData)
 	l.markMu.Lock()
 	thaw = func() {
 		l.markMu.Unlock()
-		l.mu.Lock()
-		l.w.cutting = nil
-		l.mu.Unlock()
-		close(changing)
+		release()
 		l.flushMu.Unlock()
 	}
 	if err != nil {
@@ -90,6 +84,20 @@ func (l *Log) freeze() (thaw func(), err error) {
 		return nil, err
 	}
 	return thaw, nil
+}
+
+// hold lets appends, truncations and rolls wait for the release. The caller holds flushMu.
+func (l *Log) hold() (release func()) {
+	l.lockWriter()
+	changing := make(chan struct{})
+	l.w.cutting = changing
+	l.mu.Unlock()
+	return func() {
+		l.mu.Lock()
+		l.w.cutting = nil
+		l.mu.Unlock()
+		close(changing)
+	}
 }
 
 // exchange does the part during which the log is frozen, and returns the log that takes over.
