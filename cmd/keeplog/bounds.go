@@ -99,7 +99,9 @@ func (s *session) bounds(ctx context.Context, parts []tp, o boundsOptions) (*bou
 			}
 			again = append(again, key)
 		}
-		missing = again
+		if missing = again; len(missing) == 0 {
+			break
+		}
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():

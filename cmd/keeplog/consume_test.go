@@ -1,8 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,5 +59,61 @@ func TestConsumeOfARangeNamesWhatItMisses(t *testing.T) {
 	// As many as were asked for are all.
 	if code, out, words := keeplog(t, addr, "", "consume", "two", "-O", "0-0", "-n", "1", "--timeout", "1s"); code != 0 || out != "a\n" {
 		t.Errorf("exit %d, %q\n%s", code, out, words)
+	}
+}
+
+// Ctrl-C ends the question where a log begins that was trimmed meanwhile.
+func TestInterruptWhileOutOfRange(t *testing.T) {
+	c, addr := fakeBroker(t)
+	produced(t, addr, "a\n", "orders")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Args = []string{"keeplog", "consume", "orders", "--timeout", "60s"}
+	cmd.Env = append(os.Environ(), "KEEPLOG_BROKERS="+addr)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "a\n" || err != nil {
+		t.Errorf("read %q, %v", line, err)
+	}
+	asked := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.OffsetNotAvailable, Count: -1})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.OffsetOutOfRange})
+	hits(t, asked, 1)
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	tooLate := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	defer tooLate.Stop()
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+		t.Fatalf("ended with %v", err)
+	}
+}
+
+// Once all leaders have answered nobody waits.
+func TestBoundsDoNotLinger(t *testing.T) {
+	_, addr := fakeBroker(t)
+	a := &app{streams: streams{getenv: os.Getenv}, flags: globalFlags{brokers: addr, timeout: 10 * time.Second}}
+	s, err := a.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	fastest := time.Hour
+	for range 10 {
+		begun := time.Now()
+		b, err := s.bounds(t.Context(), []tp{{"orders", 0}}, boundsOptions{patience: time.Second})
+		if err != nil || len(b.start) != 1 {
+			t.Fatal(b, err)
+		}
+		fastest = min(fastest, time.Since(begun))
+	}
+	if fastest >= retryPause {
+		t.Errorf("%s at the least", fastest)
 	}
 }

@@ -264,7 +264,7 @@ func (c *consuming) fetch(ctx context.Context, leader int32, parts []*part, to f
 		}
 		resp := answer.(*kmsg.FetchResponse)
 		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-			return c.partitionError(parts[0], err)
+			return c.partitionError(ctx, parts[0], err)
 		}
 		to.lastGood.Store(time.Now().UnixNano())
 		if err := c.take(ctx, parts, resp, to.chunks); err != nil {
@@ -316,7 +316,7 @@ func (c *consuming) take(ctx context.Context, parts []*part, resp *kmsg.FetchRes
 			}
 			p := parts[at]
 			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-				if err := c.partitionError(p, err); err != nil {
+				if err := c.partitionError(ctx, p, err); err != nil {
 					return err
 				}
 				continue
@@ -365,12 +365,12 @@ func scan(buf []byte, next int64) (int64, []byte, error) {
 }
 
 // partitionError decides what an error of one partition means: errMoved, nil to go on, or the end.
-func (c *consuming) partitionError(p *part, err error) error {
+func (c *consuming) partitionError(ctx context.Context, p *part, err error) error {
 	switch {
 	case errors.Is(err, kerr.CorruptMessage):
 		return c.damaged(p, err)
 	case errors.Is(err, kerr.OffsetOutOfRange):
-		return c.outOfRange(p)
+		return c.outOfRange(ctx, p)
 	case errors.Is(err, kerr.UnknownTopicID), errors.Is(err, kerr.UnknownTopicOrPartition), kerr.IsRetriable(err):
 		return fmt.Errorf("%w: %w", errMoved, err)
 	}
@@ -378,9 +378,7 @@ func (c *consuming) partitionError(p *part, err error) error {
 }
 
 // outOfRange goes on at the start that retention or a trim has moved to.
-func (c *consuming) outOfRange(p *part) error {
-	ctx, cancel := context.WithTimeout(context.Background(), c.app.flags.timeout)
-	defer cancel()
+func (c *consuming) outOfRange(ctx context.Context, p *part) error {
 	b, err := c.session.bounds(ctx, []tp{p.tp}, boundsOptions{committed: c.committed, wantEnd: true, patience: c.app.flags.timeout})
 	if err == nil {
 		err = b.all(ctx, c.session, []tp{p.tp})
