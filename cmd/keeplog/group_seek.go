@@ -87,7 +87,7 @@ type seekRow struct {
 	Start     int64  `json:"start_offset"`
 	End       int64  `json:"end_offset"`
 	Lag       int64  `json:"new_lag"`
-	Moved     bool   `json:"clamped"` // what was asked for lies outside of the log
+	Moved     bool   `json:"clamped"`         // what was asked for lies outside of the log
 	Error     string `json:"error,omitempty"` // it was not moved
 }
 
@@ -351,6 +351,9 @@ func (p *seekPlan) partitions(ctx context.Context, s *session, committed, wanted
 	}
 	slices.SortFunc(keys, tp.compare)
 	keys = slices.Compact(keys)
+	if err := s.mustExist(ctx, keys); err != nil {
+		return nil, err
+	}
 	if len(keys) == 0 {
 		e := failf("group %s: there is nothing to move", p.group)
 		if e.why = "it has committed nothing"; len(p.flags.topics) > 0 {
@@ -360,6 +363,22 @@ func (p *seekPlan) partitions(ctx context.Context, s *session, committed, wanted
 		return nil, e
 	}
 	return keys, nil
+}
+
+// mustExist refuses partitions that there are not; keys are sorted.
+func (s *session) mustExist(ctx context.Context, keys []tp) error {
+	for len(keys) > 0 {
+		topic, n := keys[0].topic, 0
+		var only []int32
+		for ; n < len(keys) && keys[n].topic == topic; n++ {
+			only = append(only, keys[n].partition)
+		}
+		if _, _, err := s.partitionsOf(ctx, []string{topic}, only); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return nil
 }
 
 // parseTopicPartitions reads TOPIC[:PARTITION,...].

@@ -20,12 +20,16 @@ func TestSeekInPart(t *testing.T) {
 	}{
 		{"all are taken", nil, exitDone, "", "pairs  0  -  0  0  -\npairs  1  -  0  0  -\n"},
 		{
-			"one is refused", map[int32]bool{1: true}, exitPart,
+			"one is refused",
+			map[int32]bool{1: true},
+			exitPart,
 			"error: group billing in pairs-1: OFFSET_METADATA_TOO_LARGE (The metadata field of the offset request was too large)\nwhy:   1 partition is moved, 1 not\n",
 			"pairs  0  -  0  0  -\npairs  1  -  0  0  not moved: OFFSET_METADATA_TOO_LARGE\n",
 		},
 		{
-			"none is taken", map[int32]bool{0: true, 1: true}, exitFailed,
+			"none is taken",
+			map[int32]bool{0: true, 1: true},
+			exitFailed,
 			"error: group billing in pairs-0, pairs-1: OFFSET_METADATA_TOO_LARGE (The metadata field of the offset request was too large)\n", "",
 		},
 	} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -194,8 +195,9 @@ func (s *session) unknownTopic(ctx context.Context, name string) *cliError {
 	}
 	if all, err := s.admin.ListTopics(ctx); err == nil {
 		if near := nearest(name, all.Names()); near != "" {
-			e.why = "there is a topic " + near
-			e.try = s.app.instead(name, near)
+			if e.why = "there is a topic " + near; slices.Contains(s.app.args, name) {
+				e.try = s.app.instead(name, near)
+			}
 		}
 	}
 	return e
