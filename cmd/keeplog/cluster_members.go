@@ -259,18 +259,10 @@ func (v *clusterView) planRemoval(id int32, shrink bool) (*removal, error) {
 		return nil, failf("broker %d is the only one", id)
 	}
 	o := v.spreadOver(id)
-	// What other brokers hold stays with them, also when they are down or drained.
-	takers := slices.Clone(o.brokers)
-	for i := range v.brokers {
-		if b := v.brokers[i].id; b != id && !slices.Contains(o.brokers, b) {
-			o.brokers = append(o.brokers, b)
-			o.held[b] = 1 << 30 // chosen last
-		}
-	}
 	moves, short := spread(parts, o)
 	if len(short) > 0 && !shrink {
 		e := failf("%s would have fewer replicas without broker %d: %s", count(int64(len(short)), "partition"), id, someOf(short))
-		e.why = fmt.Sprintf("there are only the brokers %s to take them", numbers(takers))
+		e.why = fmt.Sprintf("there are only the brokers %s to take them", numbers(o.brokers))
 		e.code, e.try = "TOO_FEW_BROKERS", fmt.Sprintf("keeplog cluster remove %d --shrink, or add a node before: keeplog cluster add", id)
 		return nil, e
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,7 +31,8 @@ type moveRow struct {
 // spreadOptions say how partitions are to lie on brokers.
 type spreadOptions struct {
 	brokers []int32          // that may hold replicas
-	racks   map[int32]string // of these brokers
+	holders []int32          // that keep the replicas they have, and take none
+	racks   map[int32]string // of brokers
 	factor  int              // replicas of each partition; 0: as many as it has
 	held    map[int32]int    // replicas on each broker now
 	even    bool             // also move what could stay, until brokers hold and lead about the same
@@ -55,15 +57,9 @@ func spread(parts []kadm.PartitionDetail, o spreadOptions) (moves []move, short 
 		if want == 0 {
 			want = len(p.Replicas)
 		}
-		to := slices.DeleteFunc(slices.Clone(p.Replicas), func(id int32) bool { return !slices.Contains(o.brokers, id) })
+		to := slices.DeleteFunc(slices.Clone(p.Replicas), func(id int32) bool { return !slices.Contains(o.brokers, id) && !slices.Contains(o.holders, id) })
 		for len(to) > want {
-			// The one that has most to hold goes, but not the preferred leader.
-			at := 1
-			for i := 1; i < len(to); i++ {
-				if held[to[i]] > held[to[at]] {
-					at = i
-				}
-			}
+			at := o.leaves(to, held)
 			held[to[at]]--
 			to = slices.Delete(to, at, at+1)
 		}
@@ -77,7 +73,7 @@ func spread(parts []kadm.PartitionDetail, o spreadOptions) (moves []move, short 
 			to = append(to, id)
 		}
 		if len(to) > 0 && (len(p.Replicas) == 0 || to[0] != p.Replicas[0]) {
-			lead := slices.MinFunc(to, func(a, b int32) int { return first[a] - first[b] })
+			lead := slices.MinFunc(to, func(a, b int32) int { return cmp.Or(o.burden(a)-o.burden(b), first[a]-first[b]) })
 			first[lead]++
 			to = append([]int32{lead}, slices.DeleteFunc(to, func(id int32) bool { return id == lead })...)
 		}
@@ -88,6 +84,31 @@ func spread(parts []kadm.PartitionDetail, o spreadOptions) (moves []move, short 
 		o.levelLeaders(moves)
 	}
 	return slices.DeleteFunc(moves, func(m move) bool { return slices.Equal(m.from, m.to) }), short
+}
+
+// burden is 1 for a broker that takes nothing, 0 for others.
+func (o *spreadOptions) burden(id int32) int {
+	if slices.Contains(o.holders, id) {
+		return 1
+	}
+	return 0
+}
+
+// leaves is the place of the replica that goes where there are too many: one on a broker that takes none, else on the one that has most to
+// hold, but not the preferred leader.
+func (o *spreadOptions) leaves(to []int32, held map[int32]int) int {
+	for i := len(to) - 1; i >= 0; i-- {
+		if slices.Contains(o.holders, to[i]) {
+			return i
+		}
+	}
+	at := 1
+	for i := 1; i < len(to); i++ {
+		if held[to[i]] > held[to[at]] {
+			at = i
+		}
+	}
+	return at
 }
 
 // level moves replicas from the broker with the most to the one with the least, until none has two more than another that could
@@ -204,15 +225,21 @@ func (v *clusterView) held() map[int32]int {
 	return out
 }
 
-// spreadOver are the options for the brokers that may take replicas: alive, not drained, and not among those left out.
+// spreadOver are the options for the brokers that may take replicas, alive and not drained, and for those that only keep what they have; without
+// those left out.
 func (v *clusterView) spreadOver(without ...int32) spreadOptions {
 	o := spreadOptions{racks: map[int32]string{}, held: v.held()}
 	for i := range v.brokers {
 		b := &v.brokers[i]
-		if v.alive(b.id) && !b.drained && !slices.Contains(without, b.id) {
+		switch {
+		case slices.Contains(without, b.id):
+			continue
+		case v.alive(b.id) && !b.drained:
 			o.brokers = append(o.brokers, b.id)
-			o.racks[b.id] = b.rack
+		default:
+			o.holders = append(o.holders, b.id)
 		}
+		o.racks[b.id] = b.rack
 	}
 	return o
 }

@@ -101,14 +101,19 @@ func (a *app) carryOut(ctx context.Context, v *clusterView, moves []move, f reas
 	a.previewMoves(moves)
 	if f.rate > 0 {
 		a.say("each broker sends and takes at most %s/s of them", size(f.rate))
+		if len(v.moving) > 0 {
+			a.say("so it is for what is on the move already: %s", count(int64(len(v.moving)), "partition"))
+		}
 	}
+	words := f.words()
 	if f.dryRun {
-		return a.showMoves(moves, "would move")
+		return a.showMoves(moves, words.would)
 	}
-	if err := a.confirm("move the replicas of " + count(int64(len(moves)), "partition")); err != nil {
+	if err := a.confirm(words.what + " of " + count(int64(len(moves)), "partition")); err != nil {
 		return err
 	}
-	slowed := throttleOf(moves, f.rate)
+	// A topic names all its replicas that are slowed down, so those of earlier moves are set again.
+	slowed := throttleOf(slices.Concat(v.moving, moves), f.rate)
 	err := a.ask(ctx, func(ctx context.Context, s *session) error {
 		if f.rate > 0 {
 			if err := slowed.apply(ctx, s, v); err != nil {
@@ -126,7 +131,7 @@ func (a *app) carryOut(ctx context.Context, v *clusterView, moves []move, f reas
 			a.say("the throttle stays; to take it away when the moves are done: %s", unthrottleCommand)
 		}
 		return err
-	case !f.wait:
+	case !f.wait && !f.cancel:
 		a.say("begun; to see what is left: keeplog cluster reassign")
 		if f.rate > 0 {
 			a.say("the throttle stays; to take it away when the moves are done: %s", unthrottleCommand)
@@ -134,13 +139,23 @@ func (a *app) carryOut(ctx context.Context, v *clusterView, moves []move, f reas
 		return a.showMoves(moves, "begun")
 	case f.rate > 0:
 		err := a.ask(ctx, func(ctx context.Context, s *session) error {
-			return s.unthrottle(ctx, v, slices.Sorted(maps.Keys(slowed.topics)))
+			return s.endThrottle(ctx, v, slices.Sorted(maps.Keys(slowed.topics)))
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return a.showMoves(moves, "moved")
+	return a.showMoves(moves, words.done)
+}
+
+// moveWords are the words for what is done to moves.
+type moveWords struct{ would, what, done string }
+
+func (f *reassignFlags) words() moveWords {
+	if f.cancel {
+		return moveWords{"would cancel", "stop the moves", "cancelled"}
+	}
+	return moveWords{"would move", "move the replicas", "moved"}
 }
 
 // planReassign turns flags into moves.
@@ -165,20 +180,15 @@ func (v *clusterView) planReassign(f reassignFlags, words []string) ([]move, err
 				return nil, err
 			}
 		}
-		o.brokers, o.even = ids, f.from < 0
+		o.brokers, o.holders, o.even = ids, nil, f.from < 0
 	}
 	if f.from >= 0 {
 		if _, err := v.brokerArg(fmt.Sprint(f.from)); err != nil {
 			return nil, err
 		}
-		o.brokers = slices.DeleteFunc(o.brokers, func(id int32) bool { return id == f.from })
+		goes := func(id int32) bool { return id == f.from }
+		o.brokers, o.holders = slices.DeleteFunc(o.brokers, goes), slices.DeleteFunc(o.holders, goes)
 		parts = slices.DeleteFunc(parts, func(p kadm.PartitionDetail) bool { return !slices.Contains(p.Replicas, f.from) })
-		// What is on other brokers stays there, whatever state these are in.
-		for i := range v.brokers {
-			if id := v.brokers[i].id; f.to == "" && id != f.from && !slices.Contains(o.brokers, id) && !v.brokers[i].drained {
-				o.brokers = append(o.brokers, id)
-			}
-		}
 	}
 	o.factor = f.factor
 	moves, short := spread(parts, o)

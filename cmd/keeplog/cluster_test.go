@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
@@ -347,6 +348,46 @@ func TestPlanReplacement(t *testing.T) {
 		r, err := v.planReplacement(id)
 		if err != nil || r.member == nil || r.member.id != id || r.broker || len(r.moves) > 0 {
 			t.Errorf("%d: %+v, %v", id, r, err)
+		}
+	}
+}
+
+// What need not move stays: on brokers that are drained, down or silent too. They take nothing, and what is too much goes from them first.
+func TestReassignLeavesWhatNeedNotMove(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lines []string
+		f     reassignFlags
+		want  map[string]string
+		short string
+	}{
+		{"a drained broker keeps what it has", []string{inSyncAll}, reassignFlags{factor: 3, from: -1}, nil, ""},
+		{"and takes nothing", []string{"orders 0 leader 1 replicas 1,3 isr 1,3"}, reassignFlags{factor: 3, from: -1}, nil, "only the brokers 1,3 may take them"},
+		{"another takes it", []string{"orders 0 leader 2 replicas 2 isr 2"}, reassignFlags{factor: 2, from: -1}, map[string]string{"orders-0": "2,1"}, ""},
+		{"fewer", []string{"orders 0 leader 2 replicas 2,3,1 isr 1,2,3"}, reassignFlags{factor: 2, from: -1}, map[string]string{"orders-0": "3,1"}, ""},
+		{"one", []string{"orders 0 leader 2 replicas 2,3,1 isr 1,2,3"}, reassignFlags{factor: 1, from: -1}, map[string]string{"orders-0": "3"}, ""},
+		{"off another", []string{"orders 0 leader 3 replicas 3,2 isr 3,2"}, reassignFlags{from: 3}, map[string]string{"orders-0": "1,2"}, ""},
+		{"off itself", []string{inSyncAll, "orders 1 leader 1 replicas 1,3 isr 1,3"}, reassignFlags{from: 2}, nil, "only the brokers 1,3 may take them"},
+	} {
+		for state, plant := range map[string]func(*viewBroker){
+			"drained": func(b *viewBroker) { b.drained = true }, "down": func(b *viewBroker) { b.fenced = true }, "silent": func(b *viewBroker) { b.silent = true },
+		} {
+			v := viewOf(t, tc.lines...)
+			plant(&v.brokers[1])
+			moves, err := v.planReassign(tc.f, nil)
+			if tc.short != "" {
+				if err == nil || failure(err).why != tc.short {
+					t.Errorf("%s, %s: %v, %v", tc.name, state, moves, err)
+				}
+				continue
+			}
+			got := map[string]string{}
+			for _, m := range moves {
+				got[m.name()] = numbers(m.to)
+			}
+			if d := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); d != "" || err != nil {
+				t.Errorf("%s, %s: %v %s", tc.name, state, err, d)
+			}
 		}
 	}
 }

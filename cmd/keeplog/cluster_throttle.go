@@ -62,8 +62,12 @@ func throttleOf(moves []move, rate int64) *throttle {
 		t.brokers = append(append(t.brokers, m.from...), m.to...)
 		t.topics[m.topic] = nil
 	}
+	once := func(places []string) string {
+		slices.Sort(places)
+		return strings.Join(slices.Compact(places), ",")
+	}
 	for topic := range t.topics {
-		t.topics[topic] = map[string]string{leaderReplicas: strings.Join(send[topic], ","), followerReplicas: strings.Join(take[topic], ",")}
+		t.topics[topic] = map[string]string{leaderReplicas: once(send[topic]), followerReplicas: once(take[topic])}
 	}
 	slices.Sort(t.brokers)
 	t.brokers = slices.Compact(t.brokers)
@@ -96,6 +100,23 @@ func (s *session) unthrottle(ctx context.Context, v *clusterView, topics []strin
 		changes = append(changes, configChange{kmsg.ConfigResourceTypeTopic, topic, map[string]string{leaderReplicas: "", followerReplicas: ""}})
 	}
 	return s.alter(ctx, changes)
+}
+
+// endThrottle takes the throttle of moves that have ended away, unless others are under way: these have the same rates.
+func (s *session) endThrottle(ctx context.Context, v *clusterView, topics []string) error {
+	all, err := s.admin.ListTopicsWithInternal(ctx)
+	if err != nil {
+		return err
+	}
+	left, err := s.movesUnderWay(ctx, all)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		s.app.say("the throttle stays, because %s on the move still; to take it away when they are done: %s", isAre(len(left), "partition"), unthrottleCommand)
+		return nil
+	}
+	return s.unthrottle(ctx, v, topics)
 }
 
 // configChange sets settings of one broker or topic; an empty value takes the setting back.
