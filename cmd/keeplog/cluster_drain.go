@@ -84,12 +84,13 @@ func (a *app) drain(ctx context.Context, word string, wait bool) error {
 			led, needed = v.dependents(id)
 			return nil
 		})
-		switch {
-		case err != nil:
+		switch late := time.Now().After(deadline); {
+		case err != nil && (late || ctx.Err() != nil || !mayPass(err)):
 			return err
+		case err != nil: // the brokers that were asked may be those that are just gone
 		case !wait || len(led)+len(needed) == 0:
 			return a.showDrain(drainBody{1, id, true, orNone(led), orNone(needed)})
-		case time.Now().After(deadline):
+		case late:
 			e := &cliError{msg: fmt.Sprintf("after %s %s on broker %d", a.flags.timeout, depends(len(led)+len(needed)), id), code: "TIMED_OUT", exit: exitPart}
 			e.why = "it is the only one that can lead: " + someOf(led)
 			if len(led) == 0 {

@@ -256,8 +256,7 @@ func (a *app) clusterHealth(ctx context.Context, f healthFlags) error {
 		})
 		late := time.Now().After(deadline) || ctx.Err() != nil
 		if err != nil {
-			var ce *cliError
-			if !f.wait || late || errors.As(err, &ce) && ce.exit != exitUnreachable {
+			if !f.wait || late || !mayPass(err) {
 				return err
 			}
 		} else if problems = v.problems(); len(problems) == 0 || !f.wait || late {
@@ -269,6 +268,12 @@ func (a *app) clusterHealth(ctx context.Context, f healthFlags) error {
 		case <-time.After(250 * time.Millisecond):
 		}
 	}
+}
+
+// mayPass says that a view may work another time: nobody answered, or not in time.
+func mayPass(err error) bool {
+	var ce *cliError
+	return !errors.As(err, &ce) || ce.exit == exitUnreachable
 }
 
 func (a *app) showHealth(v *clusterView, problems []problem) error {
@@ -338,8 +343,13 @@ func (a *app) localHealth(ctx context.Context) error {
 		Healthy    bool  `json:"healthy"`
 		Controller int32 `json:"controller"`
 	}{1, view.controller >= 0, view.controller}
-	if !body.Healthy {
-		return &cliError{msg: addr + " serves, and knows no leader of the metadata", code: "UNHEALTHY", exit: exitPart}
+	err = a.show(result{body: body, text: func(t *text) {
+		if body.Healthy {
+			t.line("healthy: %s serves", addr)
+		}
+	}})
+	if err != nil || body.Healthy {
+		return err
 	}
-	return a.show(result{body: body, text: func(t *text) { t.line("healthy: %s serves", addr) }})
+	return &cliError{msg: addr + " serves, and knows no leader of the metadata", code: "UNHEALTHY", exit: exitPart}
 }
