@@ -163,10 +163,17 @@ func newGroupListCommand(a *app) *cobra.Command {
 				maps.DeleteFunc(l.groups, func(_ string, g *listedGroup) bool {
 					return len(states) > 0 && !containsFold(states, g.state) || len(kinds) > 0 && !containsFold(kinds, g.kind)
 				})
-				if err := a.showGroups(s.groupRows(ctx, l)); err != nil {
+				rows, sums, err := s.groupRows(ctx, l)
+				if err != nil {
 					return err
 				}
-				return l.complain()
+				if err := a.showGroups(rows); err != nil {
+					return err
+				}
+				if err := l.complain(); err != nil {
+					return err
+				}
+				return sums.complain(l)
 			})
 		}),
 	}
@@ -184,15 +191,18 @@ func containsFold(list []string, s string) bool {
 }
 
 // groupRows adds the lags and the number of members: those without members need not be asked for them.
-func (s *session) groupRows(ctx context.Context, l *groupList) []groupRow {
+func (s *session) groupRows(ctx context.Context, l *groupList) ([]groupRow, *lagAnswers, error) {
 	var views map[string]*groupView
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
 		views = s.describeGroups(ctx, l, l.names())
 	}()
-	sums := s.lagSums(ctx)
+	sums, err := s.lagSums(ctx, l)
 	<-asked
+	if err != nil {
+		return nil, nil, err
+	}
 	rows := []groupRow{}
 	for _, name := range l.names() {
 		g := l.groups[name]
@@ -201,12 +211,26 @@ func (s *session) groupRows(ctx context.Context, l *groupList) []groupRow {
 			n := len(v.members)
 			r.Members = &n
 		}
-		if sum, ok := sums[name]; ok {
+		if sum, ok := sums.sums[name]; ok {
 			r.Lag = &sum
 		}
 		rows = append(rows, r)
 	}
-	return rows
+	return rows, sums, nil
+}
+
+// complain says of which of the groups the lag is not known, nil when it is of all that have committed.
+func (a *lagAnswers) complain(l *groupList) error {
+	if err := leftOut(a.failed); err != nil {
+		return err
+	}
+	var names []string
+	for _, name := range l.names() {
+		if a.missing[name] {
+			names = append(names, name)
+		}
+	}
+	return lagNotKnown(names)
 }
 
 func (a *app) showGroups(rows []groupRow) error {

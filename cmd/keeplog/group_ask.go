@@ -23,13 +23,16 @@ type lagAnswers struct {
 	lines  []lag.Line
 	sums   map[string]int64
 	failed map[int32]error
+	// missing are the groups whose sums lack a partition that nobody tells of.
+	missing map[string]bool
 	// foreign says that a broker answered without knowing the question.
 	foreign bool
 }
 
-// askLag asks every broker once for each few thousand groups. Where one does not answer, another tells what was committed there.
+// askLag asks every broker once for each few thousand groups. One tells what was committed in the partitions of others as well, so that those are
+// not left out whose leader does not answer, or is another one by now.
 func (s *session) askLag(ctx context.Context, brokers []int32, q *lag.Query) *lagAnswers {
-	out := &lagAnswers{sums: map[string]int64{}, failed: map[int32]error{}}
+	out := &lagAnswers{sums: map[string]int64{}, failed: map[int32]error{}, missing: map[string]bool{}}
 	if len(q.Groups) == 0 {
 		s.askSome(ctx, brokers, q, out)
 	}
@@ -44,9 +47,9 @@ func (s *session) askSome(ctx context.Context, brokers []int32, q *lag.Query, ou
 	var asking sync.WaitGroup
 	var lines []lag.Line
 	more := false
-	for _, broker := range brokers {
+	for i, broker := range brokers {
 		asking.Go(func() {
-			a, err := s.askOne(ctx, broker, q)
+			a, err := s.askOne(ctx, broker, &lag.Query{Sums: q.Sums, Others: i == 0 && !q.Sums, Groups: q.Groups})
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -59,6 +62,9 @@ func (s *session) askSome(ctx context.Context, brokers []int32, q *lag.Query, ou
 				for _, sum := range a.Sums {
 					out.sums[sum.Group] += sum.Lag
 				}
+				for group := range a.Missing {
+					out.missing[group] = true
+				}
 			}
 		})
 	}
@@ -69,12 +75,12 @@ func (s *session) askSome(ctx context.Context, brokers []int32, q *lag.Query, ou
 		return
 	}
 	out.lines = append(out.lines, lines...)
-	if len(out.failed) > 0 && !q.Sums {
+	if len(brokers) > 0 && out.failed[brokers[0]] != nil && !q.Sums {
 		s.askOthers(ctx, brokers, q, out)
 	}
 }
 
-// askOthers adds what was committed in partitions whose leader did not answer.
+// askOthers is for when the one that was to tell of others' partitions did not answer.
 func (s *session) askOthers(ctx context.Context, brokers []int32, q *lag.Query, out *lagAnswers) {
 	for _, broker := range brokers {
 		if out.failed[broker] != nil {
@@ -104,13 +110,25 @@ func (s *session) askOne(ctx context.Context, broker int32, q *lag.Query) (*lag.
 	return a, err
 }
 
-// lagSums are the total lags of all groups that have committed; of one that no leader told of there is none.
-func (s *session) lagSums(ctx context.Context) map[string]int64 {
+// lagSums are the total lags of the groups that have committed. Of a group there is no sum where a part of it is not known: so there is none at
+// all while a broker does not answer, because nobody says which groups have committed there.
+func (s *session) lagSums(ctx context.Context, l *groupList) (*lagAnswers, error) {
 	m, err := s.admin.BrokerMetadata(ctx)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return s.askLag(ctx, m.Brokers.NodeIDs(), &lag.Query{Sums: true}).sums
+	q := &lag.Query{Sums: true}
+	if len(l.groups) > lag.MaxLines/2 { // an answer may not have them all
+		q.Groups = l.names()
+	}
+	answers := s.askLag(ctx, m.Brokers.NodeIDs(), q)
+	for group := range answers.missing {
+		delete(answers.sums, group)
+	}
+	if len(answers.failed) > 0 {
+		clear(answers.sums)
+	}
+	return answers, nil
 }
 
 // lagRow is a group in a partition. What is not known is null.
@@ -169,7 +187,7 @@ func newLagRow(topic string, l *lag.Line) lagRow {
 	case l.Leaderless:
 		r.Error = "no leader"
 	case l.End < 0:
-		r.Error = "its leader does not answer"
+		r.Error = "its leader does not tell"
 	}
 	return r
 }
@@ -200,6 +218,16 @@ type byOne struct {
 	Count  int    `json:"partitions"`
 	Lag    *int64 `json:"lag"`
 	Behind *int64 `json:"behind_ms"`
+
+	untold int // partitions whose end nobody tells
+}
+
+func (o *byOne) add(r *lagRow) {
+	addTo(&o.Lag, r.Lag)
+	raise(&o.Behind, r.Behind)
+	if r.untold() {
+		o.untold++
+	}
 }
 
 // lags are the lags of groups that are listed, in the order of names. failed are the brokers that did not answer.
@@ -325,8 +353,7 @@ func sumUp(v *groupView, rows map[tp]lagRow) groupLag {
 		r := rows[key]
 		if m := owners[key]; m != nil {
 			r.owner, r.Member, r.Client, r.Host = m, &m.ID, &m.ClientID, &m.Host
-			addTo(&of[m].Lag, r.Lag)
-			raise(&of[m].Behind, r.Behind)
+			of[m].add(&r)
 		}
 		g.Partitions = append(g.Partitions, r)
 		addTo(&g.Lag, r.Lag)

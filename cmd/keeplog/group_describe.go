@@ -103,7 +103,7 @@ func (d *groupDescription) write(t *text) {
 		rows := make([][]string, 0, len(v.members))
 		for i := range d.ByMember {
 			m := &v.members[i]
-			row := []string{m.name(), ranges(m.Partitions), numberOr(d.ByMember[i].Lag), behindText(d.ByMember[i].Behind)}
+			row := []string{m.name(), ranges(m.Partitions), lagText(d.ByMember[i].Lag, d.ByMember[i].untold), behindText(d.ByMember[i].Behind)}
 			if !slices.Equal(m.Partitions, m.Target) {
 				row[1] += " -> " + ranges(m.Target)
 			}

@@ -164,8 +164,8 @@ func (x *explaining) summary(unreachable error) string {
 		parts = append(parts, "nothing is committed")
 	case x.lag.Lag == nil:
 		parts = append(parts, "its lag is not known")
-	case x.lag.Unknown > 0:
-		parts = append(parts, fmt.Sprintf("lag at least %d, not known in %s", *x.lag.Lag, count(int64(x.lag.Unknown), "partition")))
+	case x.lag.untold() > 0:
+		parts = append(parts, fmt.Sprintf("lag at least %d, not known in %s", *x.lag.Lag, count(int64(x.lag.untold()), "partition")))
 	case *x.lag.Lag == 0:
 		parts = append(parts, "all is read")
 	default:

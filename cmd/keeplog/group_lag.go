@@ -136,7 +136,53 @@ func (s *session) showLag(ctx context.Context, names []string, flags *lagFlags, 
 	if err := leftOut(failed); err != nil {
 		return err
 	}
+	if err := untold(all); err != nil {
+		return err
+	}
 	return l.complain()
+}
+
+// untold says of which groups a part of the lag is not known, nil when all of it is.
+func untold(all []groupLag) error {
+	var names []string
+	for i := range all {
+		if n := all[i].untold(); n > 0 {
+			names = append(names, fmt.Sprintf("%s (in %s)", all[i].Group, count(int64(n), "partition")))
+		}
+	}
+	return lagNotKnown(names)
+}
+
+func lagNotKnown(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return &cliError{
+		msg: "the whole lag is not known of " + someOf(names), why: "some of their partitions have no leader, or one that does not know now where they end",
+		code: "PARTIAL", exit: exitPart, try: "keeplog cluster health",
+	}
+}
+
+// untold is the number of partitions that count and whose end nobody tells.
+func (g *groupLag) untold() int {
+	n := 0
+	for i := range g.Partitions {
+		if g.Partitions[i].untold() {
+			n++
+		}
+	}
+	return n
+}
+
+// untold says that the lag is not known for want of an answer, not because nothing was committed.
+func (r *lagRow) untold() bool { return r.Lag == nil && (r.Committed != nil || r.End == nil) }
+
+// lagText is the lag, "≥" before it where a part is not known.
+func lagText(n *int64, untold int) string {
+	if n != nil && untold > 0 {
+		return "≥" + numberOr(n)
+	}
+	return numberOr(n)
 }
 
 // alertLimit is what --alert says; one of both.
@@ -249,7 +295,7 @@ func writeGroupLags(t *text, all []groupLag) {
 		if g.Members != nil {
 			members = strconv.Itoa(*g.Members)
 		}
-		row := []string{g.Group, g.State, members, numberOr(g.Lag), behindText(g.Behind), trendText(g.Trend, g.Drain)}
+		row := []string{g.Group, g.State, members, lagText(g.Lag, g.untold()), behindText(g.Behind), trendText(g.Trend, g.Drain)}
 		if t.wide {
 			row = append(row, rateText(g.In), rateText(g.Out))
 		}
@@ -291,7 +337,7 @@ func (g *groupLag) writePartitions(t *text) {
 		}
 		rows = append(rows, row)
 	}
-	total := []string{"total", "", "", "", numberOr(g.Lag), behindText(g.Behind), "", ""}
+	total := []string{"total", "", "", "", lagText(g.Lag, g.untold()), behindText(g.Behind), "", ""}
 	head := []string{"TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "BEHIND", "TREND", "MEMBER"}
 	if t.wide {
 		total[6] = trendText(g.Trend, g.Drain)
@@ -305,7 +351,7 @@ func (g *groupLag) writeMembers(t *text) {
 	rows := make([][]string, 0, len(g.ByMember)+2)
 	for i := range g.ByMember {
 		m := &g.ByMember[i]
-		row := []string{m.name(), strconv.Itoa(m.Count), numberOr(m.Lag), behindText(m.Behind)}
+		row := []string{m.name(), strconv.Itoa(m.Count), lagText(m.Lag, m.untold), behindText(m.Behind)}
 		if t.wide {
 			row = append(row, m.ID)
 		}
@@ -315,14 +361,13 @@ func (g *groupLag) writeMembers(t *text) {
 	for i := range g.Partitions {
 		if r := &g.Partitions[i]; r.owner == nil {
 			free.Count++
-			addTo(&free.Lag, r.Lag)
-			raise(&free.Behind, r.Behind)
+			free.add(r)
 		}
 	}
 	if free.Count > 0 {
-		rows = append(rows, []string{"(nobody)", strconv.Itoa(free.Count), numberOr(free.Lag), behindText(free.Behind)})
+		rows = append(rows, []string{"(nobody)", strconv.Itoa(free.Count), lagText(free.Lag, free.untold), behindText(free.Behind)})
 	}
-	rows = append(rows, []string{"total", strconv.Itoa(len(g.Partitions)), numberOr(g.Lag), behindText(g.Behind)})
+	rows = append(rows, []string{"total", strconv.Itoa(len(g.Partitions)), lagText(g.Lag, g.untold()), behindText(g.Behind)})
 	head := []string{"MEMBER", "PARTITIONS", "LAG", "BEHIND"}
 	if t.wide {
 		head = append(head, "MEMBER-ID")

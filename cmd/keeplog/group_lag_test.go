@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/keeplog/keeplog/lag"
+	"github.com/keeplog/keeplog/server/api"
+)
+
+// lagBroker is a broker with two partitions of orders and an empty group, billing, that answers questions about lag as tell does.
+func lagBroker(t *testing.T, tell func(q *lag.Query, topic [16]byte) *lag.Answer) string {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	m, err := kadm.NewClient(client).Metadata(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listEmpty(c, "billing")
+	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := r.ResponseKind().(*kmsg.ListOffsetsResponse)
+		asked := false
+		r.(*kmsg.ListOffsetsRequest).UnknownTags.Each(func(key uint32, value []byte) {
+			q, err := lag.ParseQuery(value)
+			if key != api.TagLag || err != nil {
+				t.Errorf("tag %d, %v", key, err)
+				return
+			}
+			asked = true
+			if a := tell(q, m.Topics["orders"].ID); a != nil {
+				resp.UnknownTags.Set(api.TagLag, lag.AppendAnswer(nil, a))
+			}
+		})
+		return resp, nil, asked
+	})
+	return c.ListenAddrs()[0]
+}
+
+// listEmpty has a broker list an empty group.
+func listEmpty(c *kfake.Cluster, name string) {
+	c.ControlKey(int16(kmsg.ListGroups), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := r.ResponseKind().(*kmsg.ListGroupsResponse)
+		g := kmsg.NewListGroupsResponseGroup()
+		g.Group, g.ProtocolType, g.GroupState, g.GroupType = name, "consumer", "Empty", "classic"
+		resp.Groups = append(resp.Groups, g)
+		return resp, nil, true
+	})
+}
+
+// tellPart is what a broker tells that leads partition 0 of orders, where billing is 3 behind, and not partition 1, which where says who leads.
+func tellPart(q *lag.Query, topic [16]byte, where lag.Place) *lag.Answer {
+	a := &lag.Answer{}
+	if q.Sums {
+		a.Sums = append(a.Sums, lag.Sum{Group: "billing", Lag: 3, Partitions: 1})
+		if where == lag.Nowhere {
+			a.Nowhere, a.Missing = 1, map[string]int{"billing": 1}
+		}
+		return a
+	}
+	line := func(p int32, e lag.Extent) lag.Line {
+		return lag.Line{
+			Group: "billing", Partition: lag.Partition{Topic: topic, Partition: p}, Committed: 1, Extent: e, In: lag.Unknown, Out: lag.Unknown,
+		}
+	}
+	a.Lines = append(a.Lines, line(0, lag.Extent{Start: 0, End: 4}))
+	if where == lag.Nowhere || where == lag.Elsewhere && q.Others {
+		other := line(1, lag.Extent{Start: lag.Unknown, End: lag.Unknown})
+		other.Leaderless, other.Behind = where == lag.Nowhere, lag.Unknown
+		a.Lines = append(a.Lines, other)
+	}
+	return a
+}
+
+// A lag of which a part is not known is marked as such, and the exit code says that not all was told.
+func TestLagOfAPartIsMarked(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		where lag.Place
+		why   string
+	}{
+		{"a partition without a leader", lag.Nowhere, "no leader"},
+		{"a partition whose leader changes", lag.Elsewhere, "its leader does not tell"},
+	} {
+		addr := lagBroker(t, func(q *lag.Query, topic [16]byte) *lag.Answer { return tellPart(q, topic, tc.where) })
+		code, out, words := keeplog(t, addr, "", "group", "lag")
+		if code != exitPart || !strings.Contains(out, "billing  Empty  0        ≥3   0s") || !strings.Contains(words, "error: the whole lag is not known of billing (in 1 partition)") {
+			t.Errorf("%s: exit %d\n%s%s", tc.name, code, out, words)
+		}
+		code, out, words = keeplog(t, addr, "", "group", "lag", "billing")
+		if code != exitPart || !strings.Contains(out, tc.why) || !strings.Contains(out, "≥3   0s\n") {
+			t.Errorf("%s: exit %d\n%s%s", tc.name, code, out, words)
+		}
+		code, out, _ = keeplog(t, addr, "", "group", "lag", "billing", "--by", "member", "--no-headers")
+		if code != exitPart || !strings.HasPrefix(out, "(nobody)  2  ≥3  0s\ntotal     2  ≥3  0s\n") {
+			t.Errorf("%s: exit %d\n%s", tc.name, code, out)
+		}
+		if code, out, _ = keeplog(t, addr, "", "group", "explain", "billing"); code != exitDone || !strings.Contains(out, "lag at least 3, not known in 1 partition") {
+			t.Errorf("%s: exit %d\n%s", tc.name, code, out)
+		}
+	}
+	addr := lagBroker(t, func(q *lag.Query, topic [16]byte) *lag.Answer { return tellPart(q, topic, lag.Here) })
+	if code, out, words := keeplog(t, addr, "", "group", "lag"); code != exitDone || !strings.Contains(out, "billing  Empty  0        3 ") {
+		t.Errorf("exit %d\n%s%s", code, out, words)
+	}
+}
+
+// group list has no number where a part of it is not known.
+func TestListedLagIsTheWhole(t *testing.T) {
+	for _, where := range []lag.Place{lag.Here, lag.Nowhere} {
+		addr := lagBroker(t, func(q *lag.Query, topic [16]byte) *lag.Answer { return tellPart(q, topic, where) })
+		code, out, words := keeplog(t, addr, "", "group", "list", "-o", "jsonl")
+		var row groupRow
+		if err := json.Unmarshal([]byte(out), &row); err != nil {
+			t.Fatal(err, out)
+		}
+		if where == lag.Here {
+			if code != exitDone || row.Lag == nil || *row.Lag != 3 {
+				t.Errorf("exit %d\n%s%s", code, out, words)
+			}
+			continue
+		}
+		if code != exitPart || row.Lag != nil || !strings.Contains(words, "the whole lag is not known of billing") {
+			t.Errorf("exit %d\n%s%s", code, out, words)
+		}
+	}
+}
