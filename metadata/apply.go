@@ -259,7 +259,7 @@ func (d *draft) groupRecord(rec Record) Result {
 		return d.groupRemoved(r)
 	}
 	d.ignored = append(d.ignored, rec.Kind())
-	d.img.ignored++
+	d.img.ignore(rec.Kind())
 	return Result{Refusal: RefusedKind}
 }
 

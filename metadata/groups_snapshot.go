@@ -6,8 +6,10 @@ const groupStep = 1 << 20
 // snapshotVersion is the oldest version that has all that is there.
 func (m *Image) snapshotVersion(groups *Frozen, unclean int) byte {
 	switch {
-	case m.shards != nil, groups != nil && len(groups.groups) > 0:
+	case len(m.ignoredKinds) > 0:
 		return snapshotVersion
+	case m.shards != nil, groups != nil && len(groups.groups) > 0:
+		return 3
 	case m.members.len() > 0, unclean > 0:
 		return 2
 	}

@@ -21,7 +21,9 @@ type Image struct {
 	producerID  int64
 	lanes       tree[laneKey, *laneState]
 	members     tree[BrokerID, *Member]
-	ignored     uint64
+	// ignored counts the records of unknown kinds, ignoredKinds are those kinds, in order; none where an older version has counted.
+	ignored      uint64
+	ignoredKinds []Kind
 	// shards is nil before the first one is assigned.
 	shards *[Shards]Shard
 	// changed is the index of the last entry of which a delta tells something.

@@ -14,8 +14,9 @@ import (
 
 const (
 	snapshotMagic = "KLIMAGE\n"
-	// snapshotVersion 3 has shards and groups, 2 members and unclean epochs; what has none of a version's is written as the one before.
-	snapshotVersion = 3
+	// snapshotVersion 4 has the kinds of ignored records, 3 shards and groups, 2 members and unclean epochs; what has none of a version's is
+	// written as the one before.
+	snapshotVersion = 4
 	// maxFrame bounds one frame: a topic of 100,000 partitions with three replicas is about 10 MB.
 	maxFrame = 64 << 20
 )
@@ -32,6 +33,7 @@ const (
 	frameUnclean = 8
 	frameShard   = 9
 	frameGroup   = 10
+	frameIgnored = 11
 	frameEnd     = 0
 )
 
@@ -44,7 +46,8 @@ const (
 //	                                                         over all before
 //	frame:  ┌──────┬──────────────────┬───────┐   head: index term chain cluster-id voters producer-id ignored
 //	        │ kind │ length (varint)  │ bytes │   then features, brokers, topics, settings, lanes, members, unclean
-//	        └──────┴──────────────────┴───────┘   epochs (topic, partition, epoch), shards, groups, each in order
+//	        └──────┴──────────────────┴───────┘   epochs (topic, partition, epoch), shards, groups, each in order,
+//	                                              and the kinds of ignored records
 //	group:  name, offsets, entries; one that takes more than a MiB goes on in further frames of that name
 func (m *Image) WriteSnapshot(to io.Writer, groups *Frozen) error {
 	w := &frameWriter{w: bufio.NewWriterSize(to, 64<<10), crc: crc32.New(castagnoli)}
@@ -81,6 +84,9 @@ func (m *Image) WriteSnapshot(to io.Writer, groups *Frozen) error {
 		w.frame(frameUnclean, b)
 	}
 	w.groups(m, groups)
+	if len(m.ignoredKinds) > 0 {
+		w.frame(frameIgnored, m.appendIgnored(b[:0]))
+	}
 	w.frame(frameEnd, nil)
 	w.put(w.crc.Sum(nil))
 	if w.err != nil {
@@ -335,6 +341,8 @@ func (m *Image) readFrame(t *Tables, kind byte, body []byte) error {
 		m.readShard(r)
 	case frameGroup:
 		t.readGroup(r)
+	case frameIgnored:
+		m.readIgnored(r)
 	default:
 		return fmt.Errorf("%w: unknown frame", ErrCorrupt)
 	}

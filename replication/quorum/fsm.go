@@ -155,6 +155,10 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	if img.Index() <= f.image.Load().Index() {
 		return r.Close() // Raft was opened again
 	}
+	if err := img.Complete(); err != nil {
+		f.log.Error("the leader's snapshot of the metadata cannot be used: update it first", "error", err)
+		return errors.Join(err, r.Close())
+	}
 	f.entries.Store(0)
 	f.bytes.Store(0)
 	if err := f.check(img); err != nil {

@@ -87,13 +87,16 @@ func (q *Quorum) open() error {
 	}
 	store := q.o.Store
 	if store == nil {
-		if store, err = q.openFile(best != nil); err != nil {
+		if store, err = q.openFile(best != nil || len(q.snaps.incomplete) > 0); err != nil {
 			return err
 		}
 	}
 	q.store = &failStop{store: store, fail: q.fail, keep: q.snaps.oldest, covers: q.snaps.covers, clock: time.Now(), idle: newIdle(q.o.Timing)}
 	q.snaps.term = q.store.term
 	if err := q.begin(store); err != nil {
+		return err
+	}
+	if err := q.readable(best); err != nil {
 		return err
 	}
 	if err := q.covered(best); err != nil {
@@ -104,6 +107,9 @@ func (q *Quorum) open() error {
 		return err
 	case err != nil:
 		return fmt.Errorf("%w: %s in %s: %w\n%s", ErrDamaged, storeName, q.o.Dir, err, q.advice())
+	}
+	if err := q.snaps.replaced(); err != nil {
+		return err
 	}
 	return q.start()
 }

@@ -35,8 +35,9 @@ const (
 	// maxConfiguration bounds the membership in a snapshot's head.
 	maxConfiguration = 1 << 20
 
-	tempSuffix    = ".tmp"
-	damagedSuffix = ".damaged"
+	tempSuffix       = ".tmp"
+	damagedSuffix    = ".damaged"
+	incompleteSuffix = ".incomplete"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -67,13 +68,19 @@ type snapshots struct {
 	term         func(index uint64) uint64
 	contradicted chan struct{}
 
+	// incomplete are those that lack records which this version knows, the newest first; why is said of the newest. They are there until
+	// the log has turned out to have everything behind an older one.
+	incomplete []snapshotInfo
+	why        error
+
 	mu sync.Mutex
 	// all are the snapshots, the newest first.
 	all []snapshotInfo
 }
 
 // open lists the snapshots, clears away what a stop left behind, and checks from the newest on until one is whole. A damaged
-// one is renamed and reported; when none is whole the list is empty. A newer version's snapshot is an error.
+// one is renamed and reported; when none is whole the list is empty. One that an older version took, without records that this
+// version knows, is passed over. A newer version's snapshot is an error.
 func (s *snapshots) open() (best *snapshotInfo, err error) {
 	entries, err := s.fs.ReadDir(s.dir)
 	if err != nil {
@@ -89,7 +96,15 @@ func (s *snapshots) open() (best *snapshotInfo, err error) {
 	s.all = listSnapshots(entries)
 	for len(s.all) > 0 {
 		newest := s.all[0]
-		_, _, err := s.load(newest)
+		img, _, err := s.load(newest)
+		if err == nil {
+			err = img.Complete()
+		}
+		if errors.Is(err, metadata.ErrIncomplete) {
+			s.incomplete, s.why = append(s.incomplete, newest), cmp.Or(s.why, err)
+			s.all = s.all[1:]
+			continue
+		}
 		if err == nil {
 			return &newest, nil
 		}
@@ -97,7 +112,7 @@ func (s *snapshots) open() (best *snapshotInfo, err error) {
 			return nil, err
 		}
 		s.log.Error("a snapshot of the metadata is damaged; an older one is tried", "file", newest.name, "error", err)
-		if err := s.setAside(newest.name); err != nil {
+		if err := s.setAside(newest.name, damagedSuffix); err != nil {
 			return nil, err
 		}
 		s.all = s.all[1:]
@@ -105,12 +120,25 @@ func (s *snapshots) open() (best *snapshotInfo, err error) {
 	return nil, nil
 }
 
-func (s *snapshots) setAside(name string) error {
+func (s *snapshots) setAside(name, suffix string) error {
 	from := path.Join(s.dir, name)
-	if err := s.fs.Rename(from, from+damagedSuffix); err != nil {
+	if err := s.fs.Rename(from, from+suffix); err != nil {
 		return err
 	}
 	return s.fs.SyncDir(s.dir)
+}
+
+// replaced puts the incomplete snapshots aside: the log has what they lack.
+func (s *snapshots) replaced() error {
+	for _, info := range s.incomplete {
+		s.log.Warn("a snapshot of the metadata was taken by a version that did not know some records; the log is read again instead",
+			"file", info.name, "aside", info.name+incompleteSuffix, "error", s.why)
+		if err := s.setAside(info.name, incompleteSuffix); err != nil {
+			return err
+		}
+	}
+	s.incomplete = nil
+	return nil
 }
 
 func listSnapshots(entries []fs.DirEntry) []snapshotInfo {

@@ -149,6 +149,35 @@ func (q *Quorum) checkStore(store Store, best *snapshotInfo) error {
 	})
 }
 
+// readable says, where snapshots are incomplete, whether the log has everything behind best, or from the beginning: up to the newest of them at
+// least, for this member has acknowledged all that it has.
+func (q *Quorum) readable(best *snapshotInfo) error {
+	if len(q.snaps.incomplete) == 0 {
+		return nil
+	}
+	newest, from := q.snaps.incomplete[0], uint64(1)
+	if best != nil {
+		from = best.index + 1
+	}
+	first, err := q.store.FirstIndex()
+	if err != nil {
+		return fmt.Errorf("quorum: %w", err)
+	}
+	last, err := q.store.LastIndex()
+	switch {
+	case err != nil:
+		return fmt.Errorf("quorum: %w", err)
+	case first > 0 && first <= from && last >= newest.index:
+		return nil
+	}
+	advice := "try: start the version that took it, or put the whole data directory back from a backup that is older than it"
+	if q.peers != nil {
+		advice = q.advice()
+	}
+	return fmt.Errorf("quorum: %s in %s cannot be used: %w; the log has entries %d to %d, and %d to %d would be needed\n%s",
+		newest.name, q.o.Dir, q.snaps.why, first, last, from, newest.index, advice)
+}
+
 func (q *Quorum) checkEntry(at uint64, l *raft.Log) error {
 	if l.Index != at {
 		return fmt.Errorf("entry %d says that it is entry %d", at, l.Index)

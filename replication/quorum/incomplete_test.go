@@ -1,0 +1,137 @@
+package quorum
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/vfs"
+)
+
+// leaveOut makes a snapshot what a version would have written that did not know the records of groups: without them, and with a count of what
+// it has ignored.
+func leaveOut(t *testing.T, file string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixed := len(snapshotMagic) + 5
+	at := fixed + int(binary.BigEndian.Uint32(data[len(snapshotMagic)+1:]))
+	img, _, err := metadata.ReadSnapshot(bytes.NewReader(data[at : len(data)-snapshotTail]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var image bytes.Buffer
+	if err := img.WriteSnapshot(&image, nil); err != nil { // no groups
+		t.Fatal(err)
+	}
+	b := image.Bytes()
+	size, n := binary.Uvarint(b[10:]) // behind "KLIMAGE\n", the version and the kind of the first frame, the head
+	count := 10 + n + int(size) - 1
+	if b[count] != 0 {
+		t.Fatalf("the image counts %d records ignored", b[count])
+	}
+	b[count] = 7
+	b = binary.BigEndian.AppendUint32(b[:len(b)-4], crc32.Checksum(b[:len(b)-4], castagnoli))
+	out := append(data[:at:at], b...)
+	out = binary.BigEndian.AppendUint64(out, uint64(len(b)))
+	out = binary.BigEndian.AppendUint32(out, crc32.Checksum(out, castagnoli))
+	if err := os.WriteFile(file, out, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSnapshotOfAnOlderVersion: a snapshot that was taken by a version which did not know the records of groups, although they were in the log
+// already, is put aside and the log is read again. Where the log does not reach back any more the node does not start: what has been committed
+// would be lost without a word.
+func TestSnapshotOfAnOlderVersion(t *testing.T) {
+	for name, c := range map[string]struct {
+		older    int    // snapshots before it that have everything
+		trailing uint64 // entries that stay behind a snapshot
+		starts   bool
+	}{
+		"the log has everything":                  {0, 0, true},
+		"the log has everything behind another":   {2, 1, true},
+		"the log begins behind all that has more": {0, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			n := newNode(t, vfs.OS(), dir, nil)
+			n.o.Timing.Trailing = c.trailing
+			n.open()
+			epoch := groupsOn(n, "group")
+			var files []string
+			for i := range 3 {
+				n.propose(topics(i*100, 20)...)
+				if _, err := n.q.ProposeOffsets(t.Context(), []metadata.Record{commitOf("group", epoch, 0, int64(i))}); err != nil {
+					t.Fatal(err)
+				}
+				if err := n.q.Snapshot(); err != nil {
+					t.Fatal(err)
+				}
+				files = append(files, filepath.Join(dir, n.q.snaps.newest().name))
+			}
+			n.propose(topic(999))
+			want, chain := tablesOf(t, n.q), n.q.Image().Chain()
+			n.close()
+			for _, f := range files[c.older:] {
+				leaveOut(t, f)
+			}
+			n.o.ClusterID, n.o.NewClusterID = testCluster, nil
+			if !c.starts {
+				for range 2 { // nothing has changed by the refusal
+					_, err := Open(n.o)
+					if !errors.Is(err, metadata.ErrIncomplete) || !strings.Contains(err.Error(), "start the version that took it") {
+						t.Fatal(err)
+					}
+				}
+				return
+			}
+			n.open()
+			if !bytes.Equal(tablesOf(t, n.q), want) || n.q.Image().Chain() != chain || n.q.Image().Ignored() != 0 {
+				t.Errorf("offset %d, %d ignored", committed(n.q, "group"), n.q.Image().Ignored())
+			}
+			for _, f := range files[c.older:] {
+				if _, err := os.Stat(f + incompleteSuffix); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := n.q.Snapshot(); err != nil {
+				t.Fatal(err)
+			}
+			n.close()
+			n.open()
+			if !bytes.Equal(tablesOf(t, n.q), want) {
+				t.Error("the snapshot after it lacks something")
+			}
+			n.close()
+		})
+	}
+}
+
+// TestSnapshotOfALaterVersionsRecords: what this version itself had to ignore is no reason not to use its own snapshot.
+func TestSnapshotOfALaterVersionsRecords(t *testing.T) {
+	dir := t.TempDir()
+	n := newNode(t, vfs.OS(), dir, nil).open()
+	a := n.propose(topic(1), metadata.Unknown{Number: 4711, Body: []byte("later")}, topic(2))
+	if !errors.Is(a.Results[1].Err(), metadata.ErrUnknownKind) {
+		t.Fatal(a)
+	}
+	if err := n.q.Snapshot(); err != nil {
+		t.Fatal(err)
+	}
+	name := n.q.snaps.newest().name
+	n.close()
+	n.open()
+	if got := n.q.snaps.newest(); got == nil || got.name != name || n.q.Image().Ignored() != 1 || n.q.Image().TopicCount() != 2 {
+		t.Errorf("%+v, %d ignored", got, n.q.Image().Ignored())
+	}
+	n.close()
+}
