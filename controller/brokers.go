@@ -19,6 +19,8 @@ type Registration struct {
 	// PreviousEpoch is the broker epoch that the last incarnation left behind when it stopped cleanly; −1 when it did not. Where
 	// it is not the epoch of the last registration the restart was unclean.
 	PreviousEpoch int64
+	// Features are those that the process's version knows; none, it does not say.
+	Features []Feature
 }
 
 // ProducerIDBlock is the number of producer ids given out at once, as in Kafka.
@@ -34,6 +36,9 @@ func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 	case r.ClusterID != "" && r.ClusterID != p.img.ClusterID():
 		return nil, answer(ErrInconsistentClusterID, "Expected cluster ID %s, but got cluster ID %s", p.img.ClusterID(), r.ClusterID)
 	}
+	if err := p.checkKnows(&r); err != nil {
+		return nil, err
+	}
 	registered := metadata.BrokerRegistered{
 		ID: r.ID, Incarnation: r.Incarnation, Listeners: r.Listeners, Rack: r.Rack, Directories: r.Directories,
 	}
@@ -47,7 +52,7 @@ func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 	clean := known && b.Epoch == r.PreviousEpoch
 	wiped := known && len(b.Directories) > 0 && !share(b.Directories, r.Directories)
 	p.suppose(r.ID, false)
-	records := p.newCluster()
+	records := append(p.newCluster(&r), p.planLevel(&r)...)
 	records = append(records, p.each(func(e *edit) bool {
 		if !slices.Contains(e.was.Replicas, r.ID) {
 			return false
@@ -64,14 +69,6 @@ func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 	})...)
 	records = append(records, p.planShards(r.ID)...)
 	return append(records, registered), nil
-}
-
-// newCluster are the records that a cluster begins with, before its first broker: eligible leader replicas and the consumer protocol are on.
-func (p *planner) newCluster() []metadata.Record {
-	if len(p.img.Brokers()) > 0 || p.img.TopicCount() > 0 || p.img.Feature(elrFeature) > 0 {
-		return nil
-	}
-	return []metadata.Record{metadata.FeatureLevel{Name: elrFeature, Level: 1}, metadata.FeatureLevel{Name: GroupFeature, Level: 1}}
 }
 
 // durable says that on this broker the topic's records are fsynced before they are acknowledged, so that the broker keeps

@@ -18,7 +18,7 @@ func three(t *testing.T, configs ...metadata.Setting) (*world, func() *metadata.
 	ctx := context.Background()
 	for id := int32(1); id <= 3; id++ {
 		epoch, err := w.c.RegisterBroker(ctx, Registration{
-			ID: id, Incarnation: [16]byte{byte(id)}, Directories: []metadata.DirectoryID{{byte(id)}}, PreviousEpoch: -1,
+			ID: id, Incarnation: [16]byte{byte(id)}, Directories: []metadata.DirectoryID{{byte(id)}}, PreviousEpoch: -1, Features: SupportedFeatures(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func (w *world) brokerEpoch(id int32) int64 {
 func (w *world) restart(t *testing.T, id int32, incarnation byte) {
 	t.Helper()
 	_, err := w.c.RegisterBroker(context.Background(), Registration{
-		ID: id, Incarnation: [16]byte{byte(id), incarnation}, Directories: []metadata.DirectoryID{{byte(id)}}, PreviousEpoch: -1,
+		ID: id, Incarnation: [16]byte{byte(id), incarnation}, Directories: []metadata.DirectoryID{{byte(id)}}, PreviousEpoch: -1, Features: SupportedFeatures(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -79,6 +79,8 @@ type Controller struct {
 	wake chan struct{}
 	// waiting are changes of in-sync sets whose turn has not come.
 	waiting []*inSyncCall
+	// known is what the brokers say that they know. It is guarded by liveMu too.
+	known map[metadata.BrokerID]knowledge
 }
 
 // New makes a controller.

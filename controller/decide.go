@@ -52,7 +52,7 @@ func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Recor
 // planner looks at the newest image.
 func (c *Controller) planner() *planner {
 	p := &planner{img: c.o.Proposer.Image(), static: c.o.Static, rand: c.o.Rand, newID: c.topicID, live: c.running}
-	p.heard, p.handed = c.hearing(p.img), c.handing(p.img)
+	p.heard, p.handed, p.known = c.hearing(p.img), c.handing(p.img), c.knowing()
 	return p
 }
 
@@ -241,6 +241,9 @@ func (c *Controller) all(ctx context.Context, f func(*planner) ([]metadata.Recor
 // returns this node has applied that index.
 func (c *Controller) RegisterBroker(ctx context.Context, r Registration) (epoch int64, err error) {
 	d, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planRegister(r) })
+	if err == nil {
+		c.noteFeatures(r.ID, d.last.Value, r.Features)
+	}
 	return d.last.Value, err
 }
 

@@ -57,6 +57,8 @@ var (
 	ErrNoReassignment = errors.New("no reassignment in progress")
 	// ErrFeatureUpdateFailed: the cluster can not have that level of a feature.
 	ErrFeatureUpdateFailed = errors.New("feature update failed")
+	// ErrUnsupportedFeature: a broker that does not know a level that a feature has.
+	ErrUnsupportedFeature = errors.New("unsupported level of a feature")
 	// ErrNotController: this node does not lead the metadata log, or lost it before the records were committed.
 	ErrNotController = errors.New("this is not the controller")
 	// ErrNotCommitted: the records were not committed in time, or it is not known whether they were.

@@ -21,6 +21,8 @@ type Heartbeat struct {
 	Lost []PartitionRef
 	// Offline are data directories that have failed.
 	Offline []metadata.DirectoryID
+	// Features are those that the broker's version knows; none, it does not say.
+	Features []Feature
 }
 
 // HeartbeatAnswer is the controller's view. Only an answer with Fenced false and CaughtUp true renews the broker's lease.
@@ -58,6 +60,7 @@ func (c *Controller) Heartbeat(ctx context.Context, now time.Duration, h Heartbe
 	if reported == nil {
 		return HeartbeatAnswer{}, answer(ErrStaleBrokerEpoch, "Broker %d has registered again.", h.ID)
 	}
+	c.noteFeatures(h.ID, h.Epoch, h.Features)
 	c.woken()
 	if len(h.Lost) > 0 || len(h.Offline) > 0 {
 		if _, err := c.all(ctx, func(pl *planner) ([]metadata.Record, error) { return pl.planMissing(&h) }); err != nil {

@@ -91,7 +91,7 @@ func (c *cluster) start(id int32) {
 	}
 	c.lastLife[id] = c.epoch(id)
 	_, err := c.c.RegisterBroker(context.Background(), Registration{
-		ID: id, Incarnation: [16]byte{byte(id), c.incarnations[id]}, Directories: []metadata.DirectoryID{{byte(id)}}, PreviousEpoch: previous,
+		ID: id, Incarnation: [16]byte{byte(id), c.incarnations[id]}, Directories: []metadata.DirectoryID{{byte(id)}}, PreviousEpoch: previous, Features: SupportedFeatures(),
 	})
 	if err != nil {
 		c.say("start %d: %v", id, err)

@@ -92,7 +92,7 @@ func TestNobodyIsFencedBeforeItsLeaseEnds(t *testing.T) {
 func BenchmarkFence(b *testing.B) {
 	w := newWorld()
 	for id := int32(1); id <= 3; id++ {
-		epoch, _ := w.c.RegisterBroker(b.Context(), Registration{ID: id, Incarnation: [16]byte{byte(id)}, PreviousEpoch: -1})
+		epoch, _ := w.c.RegisterBroker(b.Context(), Registration{ID: id, Incarnation: [16]byte{byte(id)}, PreviousEpoch: -1, Features: SupportedFeatures()})
 		_ = w.c.Unfence(b.Context(), id, epoch)
 	}
 	_, err := w.c.CreateTopics(b.Context(), CreateTopicsRequest{Topics: []CreateTopic{{Name: "t", Partitions: 1000, Replicas: 3}}})

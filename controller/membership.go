@@ -101,7 +101,9 @@ const GroupFeature = "group.version"
 
 // SupportedFeatures are the features that this version knows, by name.
 func SupportedFeatures() []Feature {
-	return []Feature{{Name: elrFeature, Min: 0, Max: 1}, {Name: GroupFeature, Min: 0, Max: 1}}
+	return []Feature{
+		{Name: elrFeature, Min: 0, Max: 1}, {Name: GroupFeature, Min: 0, Max: 1}, {Name: metadata.LevelFeature, Min: 0, Max: metadata.MaxLevel},
+	}
 }
 
 // FeatureChange is how a feature may change.
@@ -154,6 +156,9 @@ func (p *planner) planFeatures(updates []FeatureUpdate) ([]metadata.Record, erro
 		if u.Level == now {
 			continue
 		}
+		if why := p.lacking(u.Name, u.Level); why != "" && u.Level > now {
+			return nil, answer(ErrFeatureUpdateFailed, "Invalid update version %d for feature %s. %s", u.Level, u.Name, why)
+		}
 		if u.Name == elrFeature && u.Level == 0 {
 			cleared, err := p.withoutELR()
 			if err != nil {
@@ -181,6 +186,8 @@ func checkFeature(u FeatureUpdate, now int16) error {
 		return fail("A feature version cannot be less than 0.")
 	case u.Level < all[i].Min || u.Level > all[i].Max:
 		return fail("The controller only supports versions %d-%d.", all[i].Min, all[i].Max)
+	case u.Level < now && u.Name == metadata.LevelFeature:
+		return fail("Records of version %d may be in the metadata log, so it cannot be lowered.", now)
 	case u.Level < now && u.Change == Upgrade:
 		return fail("Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.")
 	case u.Level > now && u.Change != Upgrade:

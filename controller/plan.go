@@ -25,6 +25,8 @@ type planner struct {
 	heard func(ref PartitionRef, epoch int32, ids []metadata.BrokerID) bool
 	// handed says that nobody has a shard of groups any more that has no owner; nil where nobody reports.
 	handed func(shard int32) bool
+	// known is what the brokers say that they know.
+	known map[metadata.BrokerID]knowledge
 	// assume is what suppose was told; rules are those of the topics looked at so far.
 	assume map[metadata.BrokerID]bool
 	rules  map[metadata.TopicID]*config.Topic

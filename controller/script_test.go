@@ -73,6 +73,7 @@ var kinds = []error{
 	ErrInconsistentClusterID, ErrDuplicateBroker, ErrStaleBrokerEpoch, ErrBrokerNotRegistered, ErrElectionNotNeeded,
 	ErrPreferredLeaderNotAvailable, ErrEligibleLeadersNotAvailable, ErrNotController, ErrNotCommitted,
 	ErrFencedLeaderEpoch, ErrInvalidUpdateVersion, ErrIneligibleReplica, ErrNewLeaderElected, ErrNoReassignment, ErrFeatureUpdateFailed,
+	ErrUnsupportedFeature,
 }
 
 func verdict(err error) string {
@@ -350,7 +351,7 @@ func (w *world) brokers(t *testing.T, d *datadriven.TestData, b *strings.Builder
 	case "register":
 		r := Registration{
 			ID: id, Incarnation: [16]byte{byte(c.number("incarnation", 0))}, Rack: c.text("rack"), ClusterID: c.text("cluster"),
-			PreviousEpoch: int64(c.number("previous", -1)),
+			PreviousEpoch: int64(c.number("previous", -1)), Features: knownTo(d),
 		}
 		if n := c.number("directory", 0); n > 0 {
 			r.Directories = []metadata.DirectoryID{{byte(n)}}
@@ -390,11 +391,26 @@ func (w *world) brokers(t *testing.T, d *datadriven.TestData, b *strings.Builder
 		w.show(b)
 	case "shards":
 		w.showShards(b)
+	case "new-controller": // in another process, with the next term
+		o := w.c.o
+		w.c, w.term = New(o), w.term+1
+	case "levels":
+		for name, level := range w.img.Features() {
+			c.say("%s %d", name, level)
+		}
 	case "busy":
 		w.busy = !d.HasArg("off")
 	default:
 		w.partitions(c)
 	}
+}
+
+// knownTo is what the broker of a command knows: all, or with "before" what a version before levels knew, which does not say.
+func knownTo(d *datadriven.TestData) []Feature {
+	if d.HasArg("before") {
+		return nil
+	}
+	return SupportedFeatures()
 }
 
 // runTo lets time pass: a tick each 100 ms, and each 500 ms a report of the brokers in beat=, that have applied everything, and
@@ -420,7 +436,7 @@ func (w *world) runTo(c command) {
 			if !ok || w.now%(500*time.Millisecond) != 0 {
 				continue
 			}
-			h := Heartbeat{ID: id, Epoch: b.Epoch, Applied: w.img.Index(), WantFence: held[id]}
+			h := Heartbeat{ID: id, Epoch: b.Epoch, Applied: w.img.Index(), WantFence: held[id], Features: knownTo(c.d)}
 			if _, err := w.c.Heartbeat(context.Background(), w.now, h); err != nil {
 				c.say("%v, broker %d: %s", w.now, id, verdict(err))
 			}
@@ -440,7 +456,7 @@ func (w *world) runTo(c command) {
 func (w *world) beat(c command, h Heartbeat) {
 	h.Applied = uint64(c.number("applied", int(w.img.Index())))
 	h.WantFence, h.WantShutdown = c.d.HasArg("want-fence"), c.d.HasArg("want-shutdown")
-	h.Lost = w.refs(c.d)
+	h.Lost, h.Features = w.refs(c.d), knownTo(c.d)
 	if n := c.number("offline", 0); n > 0 {
 		h.Offline = []metadata.DirectoryID{{byte(n)}}
 	}

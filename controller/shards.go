@@ -18,8 +18,12 @@ const hostsSteady = 10 * time.Second
 // is going, it is drained, or it has more than its part) is taken away first, and given on when that broker has applied the record: at no
 // time may two brokers think that they have it, as far as the one that lost it reports.
 
-// planShards plans who answers for groups. gone are the brokers that this decision takes for dead.
+// planShards plans who answers for groups: nobody as long as a node does not know the records. gone are the brokers that this decision takes
+// for dead.
 func (p *planner) planShards(gone ...metadata.BrokerID) []metadata.Record {
+	if !p.grouped() {
+		return nil
+	}
 	hosts := p.hosts(gone)
 	var records []metadata.Record
 	var free []int32
@@ -141,6 +145,9 @@ func (p *planner) planBalance(movable func(shard int32) bool) []metadata.Record 
 // tendShards does with the shards what is due. The plan is made twice: the first one, for which nobody waits, says whether there is
 // anything to do.
 func (c *Controller) tendShards(ctx context.Context, now time.Duration) error {
+	if err := c.tendLevel(ctx); err != nil {
+		return err
+	}
 	plan := func(p *planner) ([]metadata.Record, error) {
 		if records := p.planShards(); len(records) > 0 {
 			return records, nil

@@ -91,6 +91,14 @@ type Registration struct {
 	Directories []metadata.DirectoryID
 	// PreviousEpoch is that of the last clean stop, −1 without one.
 	PreviousEpoch int64
+	// Features are those that this version knows.
+	Features []Feature
+}
+
+// Feature is a feature that a broker's version knows, with the lowest and the highest level.
+type Feature struct {
+	Name     string
+	Min, Max int16
 }
 
 // Register registers this broker, fenced, and returns its epoch: the index in the metadata log that has the registration.
@@ -107,6 +115,9 @@ func (c *Client) Register(ctx context.Context, controller metadata.BrokerID, r *
 	}
 	for _, d := range r.Directories {
 		req.LogDirs = append(req.LogDirs, d)
+	}
+	for _, f := range r.Features {
+		req.Features = append(req.Features, kmsg.BrokerRegistrationRequestFeature{Name: f.Name, MinSupportedVersion: f.Min, MaxSupportedVersion: f.Max})
 	}
 	resp := kmsg.NewPtrBrokerRegistrationResponse()
 	if err := c.ask(ctx, controller, req, resp); err != nil {
@@ -126,6 +137,8 @@ type Heartbeat struct {
 	Lost []PartitionRef
 	// OfflineDirs are the directories that failed.
 	OfflineDirs []metadata.DirectoryID
+	// Features are those that this version knows: another controller has not seen the registration.
+	Features []Feature
 }
 
 // HeartbeatAnswer is what the controller says to it.
@@ -147,6 +160,9 @@ func (c *Client) Heartbeat(ctx context.Context, controller metadata.BrokerID, h 
 	}
 	if len(h.Lost) > 0 {
 		req.UnknownTags.Set(TagLost, appendRefs(nil, h.Lost))
+	}
+	if len(h.Features) > 0 {
+		req.UnknownTags.Set(TagFeatures, appendFeatures(nil, h.Features))
 	}
 	resp := kmsg.NewPtrBrokerHeartbeatResponse()
 	if err := askOn(ctx, p.heartbeat, req, resp); err != nil {
@@ -183,6 +199,32 @@ func Lost(req *kmsg.BrokerHeartbeatRequest) (refs []PartitionRef, err error) {
 		}
 	})
 	return refs, err
+}
+
+func appendFeatures(b []byte, features []Feature) []byte {
+	for _, f := range features {
+		b = append(append(b, byte(len(f.Name))), f.Name...)
+		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, uint16(f.Min)), uint16(f.Max))
+	}
+	return b
+}
+
+// Features reads the features of a heartbeat; none is the answer of a version that does not say. The error is ErrProtocol.
+func Features(req *kmsg.BrokerHeartbeatRequest) (features []Feature, err error) {
+	req.UnknownTags.Each(func(tag uint32, value []byte) {
+		for tag == TagFeatures && len(value) > 0 {
+			end := 1 + int(value[0])
+			if len(value) < end+4 {
+				err = fmt.Errorf("%w: features that end in the midst of one", ErrProtocol)
+				return
+			}
+			features = append(features, Feature{
+				Name: string(value[1:end]), Min: int16(binary.BigEndian.Uint16(value[end:])), Max: int16(binary.BigEndian.Uint16(value[end+2:])),
+			})
+			value = value[end+4:]
+		}
+	})
+	return features, err
 }
 
 // AllocateProducerIDs gets a block of producer ids from the controller: first, first+1, … count of them.

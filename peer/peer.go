@@ -41,6 +41,9 @@ const (
 	TagStableEnd uint32 = 10_000
 	// TagLost is in BrokerHeartbeat: 20 bytes each, topic id and partition of a replica whose store misses data.
 	TagLost uint32 = 10_000
+	// TagFeatures is in BrokerHeartbeat: the features that the broker's version knows, each the length of its name (one byte), the name, the
+	// lowest and the highest level (two bytes each).
+	TagFeatures uint32 = 10_001
 	// TagReceiver is in Envelope: 4 bytes, the broker that the client asked.
 	TagReceiver uint32 = 10_000
 	// TagCommand is in Envelope, empty: its bytes are a command of the metadata log.

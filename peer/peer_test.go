@@ -104,23 +104,31 @@ func TestBrokerCalls(t *testing.T) {
 	rack := "r1"
 	epoch, err := c.Register(ctx, 2, &Registration{
 		ClusterID: cluster, Incarnation: [16]byte{9}, Listeners: []metadata.Endpoint{{Name: "P", Host: "h", Port: 9092, Protocol: 1}}, Rack: rack,
-		Directories: []metadata.DirectoryID{{4}}, PreviousEpoch: 33,
+		Directories: []metadata.DirectoryID{{4}}, PreviousEpoch: 33, Features: []Feature{{"f", 0, 1}, {"g", 2, 300}},
 	})
 	equal(t, "epoch", epoch, int64(70))
 	equal(t, "error", err, error(nil))
 	equal(t, "registration", asked, kmsg.Request(&kmsg.BrokerRegistrationRequest{
 		Version: 4, BrokerID: 1, ClusterID: cluster, IncarnationID: [16]byte{9}, Rack: &rack, LogDirs: [][16]byte{{4}}, PreviousBrokerEpoch: 33,
 		Listeners: []kmsg.BrokerRegistrationRequestListener{{Name: "P", Host: "h", Port: 9092, SecurityProtocol: 1}},
+		Features: []kmsg.BrokerRegistrationRequestFeature{
+			{Name: "f", MaxSupportedVersion: 1}, {Name: "g", MinSupportedVersion: 2, MaxSupportedVersion: 300},
+		},
 	}))
 
 	answer = &kmsg.BrokerHeartbeatResponse{IsCaughtUp: true, ShouldShutdown: true}
 	refs := []PartitionRef{{topicA, 3}, {topicB, 1 << 30}}
-	beat, err := c.Heartbeat(ctx, 2, &Heartbeat{Epoch: 70, Applied: 99, WantShutdown: true, Lost: refs, OfflineDirs: []metadata.DirectoryID{{8}}})
+	beat, err := c.Heartbeat(ctx, 2, &Heartbeat{
+		Epoch: 70, Applied: 99, WantShutdown: true, Lost: refs, OfflineDirs: []metadata.DirectoryID{{8}}, Features: []Feature{{"f", 0, 1}, {"g", 2, 300}},
+	})
 	equal(t, "heartbeat", beat, HeartbeatAnswer{CaughtUp: true, ShutDown: true})
 	equal(t, "error", err, error(nil))
 	h := asked.(*kmsg.BrokerHeartbeatRequest)
 	lost, err := Lost(h)
 	equal(t, "lost", lost, refs)
+	equal(t, "error", err, error(nil))
+	features, err := Features(h)
+	equal(t, "features", features, []Feature{{"f", 0, 1}, {"g", 2, 300}})
 	equal(t, "error", err, error(nil))
 	if h.BrokerID != 1 || h.BrokerEpoch != 70 || h.CurrentMetadataOffset != 99 || h.WantFence || !h.WantShutdown || len(h.OfflineLogDirs) != 1 {
 		t.Errorf("heartbeat: %+v", h)
@@ -176,6 +184,12 @@ func TestCodes(t *testing.T) {
 	short.UnknownTags.Set(TagLost, make([]byte, 21))
 	if _, err := Lost(short); !errors.Is(err, ErrProtocol) {
 		t.Error(err)
+	}
+	for _, malformed := range []string{"\x00\x00\x00\x00", "\x02a", "\x01a\x00\x00\x00\x01\xff"} {
+		short.UnknownTags.Set(TagFeatures, []byte(malformed))
+		if _, err := Features(short); !errors.Is(err, ErrProtocol) {
+			t.Errorf("%q: %v", malformed, err)
+		}
 	}
 }
 

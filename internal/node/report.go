@@ -17,6 +17,7 @@ func (c *cluster) register(ctx context.Context) error {
 	r := &c.registration
 	out := &peer.Registration{
 		ClusterID: r.ClusterID, Incarnation: r.Incarnation, Listeners: r.Listeners, Rack: r.Rack, Directories: r.Directories, PreviousEpoch: metadata.NoEpoch,
+		Features: peerFeatures(r.Features),
 	}
 	begun, told := time.Now(), false
 	for {
@@ -40,6 +41,8 @@ func (c *cluster) register(ctx context.Context) error {
 			return fmt.Errorf("another process runs as node %d: %w", r.ID, err)
 		case errors.Is(err, peer.ErrInconsistentClusterID), errors.Is(err, controller.ErrInconsistentClusterID):
 			return err
+		case errors.Is(err, peer.ErrUnsupported), errors.Is(err, controller.ErrUnsupportedFeature):
+			return fmt.Errorf("the cluster uses what this version does not know, run a newer one: %w", err)
 		case !told && time.Since(begun) > 2*time.Second:
 			told = true
 			c.node.log.Info("waiting for the controller", "event", "broker.register.wait", "error", err)
@@ -65,7 +68,7 @@ func (c *cluster) registered(ctx context.Context, epoch int64) error {
 // beat reports to the controller once. An answer that finds this broker unfenced renews the lease, from the moment that the report was sent.
 func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controller.HeartbeatAnswer, err error) {
 	n := c.node
-	h.ID, h.Epoch, h.Applied = n.cfg.NodeID(), c.epoch.Load(), c.applied()
+	h.ID, h.Epoch, h.Applied, h.Features = n.cfg.NodeID(), c.epoch.Load(), c.applied(), c.registration.Features
 	for _, d := range n.dirs {
 		if d.Offline() != nil {
 			h.Offline = append(h.Offline, d.id)
@@ -91,8 +94,16 @@ func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controlle
 
 func peerHeartbeat(h *controller.Heartbeat) *peer.Heartbeat {
 	out := &peer.Heartbeat{Epoch: h.Epoch, Applied: h.Applied, WantFence: h.WantFence, WantShutdown: h.WantShutdown, OfflineDirs: h.Offline}
+	out.Features = peerFeatures(h.Features)
 	for _, l := range h.Lost {
 		out.Lost = append(out.Lost, peer.PartitionRef(l))
+	}
+	return out
+}
+
+func peerFeatures(features []controller.Feature) (out []peer.Feature) {
+	for _, f := range features {
+		out = append(out, peer.Feature(f))
 	}
 	return out
 }

@@ -95,6 +95,7 @@ func (n *Node) newController() *controller.Controller {
 func (n *Node) register(ctx context.Context) error {
 	reg := controller.Registration{
 		ID: n.cfg.NodeID(), ClusterID: n.quorum.Image().ClusterID(), Listeners: n.advertised(), Rack: n.cfg.String("broker.rack"),
+		Features: controller.SupportedFeatures(),
 	}
 	rand.Read(reg.Incarnation[:])
 	for _, d := range n.dirs {

@@ -181,7 +181,7 @@ func (n *simNode) register() {
 	incarnation := [16]byte{byte(n.id), byte(n.incarnations), byte(n.incarnations >> 8)}
 	reg := controller.Registration{
 		ID: int32(n.id), ClusterID: n.image.ClusterID(), Incarnation: incarnation, PreviousEpoch: n.clean,
-		Directories: []metadata.DirectoryID{{byte(n.id + 1)}},
+		Directories: []metadata.DirectoryID{{byte(n.id + 1)}}, Features: controller.SupportedFeatures(),
 	}
 	again := func() { n.later(200*time.Millisecond, n.register) }
 	n.callChief(func(t *simNode) func() {
@@ -224,7 +224,7 @@ func (n *simNode) registered(epoch int64) {
 func (n *simNode) heartbeat() {
 	n.later(500*time.Millisecond, n.heartbeat)
 	sent := n.now()
-	h := controller.Heartbeat{ID: int32(n.id), Epoch: n.epoch, Applied: n.image.Index(), WantShutdown: n.stopping, Lost: n.lost}
+	h := controller.Heartbeat{ID: int32(n.id), Epoch: n.epoch, Applied: n.image.Index(), WantShutdown: n.stopping, Lost: n.lost, Features: controller.SupportedFeatures()}
 	n.callChief(func(t *simNode) func() {
 		answer, err := t.control.Heartbeat(context.Background(), t.now(), h)
 		return func() { n.beaten(sent, answer, err) }

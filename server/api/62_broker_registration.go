@@ -23,6 +23,9 @@ func (a *API) brokerRegistration(c *Call, req *kmsg.BrokerRegistrationRequest) {
 	for _, d := range req.LogDirs {
 		r.Directories = append(r.Directories, d)
 	}
+	for _, f := range req.Features {
+		r.Features = append(r.Features, controller.Feature{Name: f.Name, Min: f.MinSupportedVersion, Max: f.MaxSupportedVersion})
+	}
 	resp := kmsg.NewPtrBrokerRegistrationResponse()
 	epoch, err := a.o.Controller.RegisterBroker(ctx, r)
 	if err != nil {

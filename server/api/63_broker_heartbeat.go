@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -13,7 +14,8 @@ import (
 func (a *API) brokerHeartbeat(c *Call, req *kmsg.BrokerHeartbeatRequest) {
 	resp := kmsg.NewPtrBrokerHeartbeatResponse()
 	lost, err := peer.Lost(req)
-	if err != nil {
+	features, malformed := peer.Features(req)
+	if err = errors.Join(err, malformed); err != nil {
 		c.close(err)
 		return
 	}
@@ -32,6 +34,9 @@ func (a *API) brokerHeartbeat(c *Call, req *kmsg.BrokerHeartbeatRequest) {
 	}
 	for _, d := range req.OfflineLogDirs {
 		h.Offline = append(h.Offline, d)
+	}
+	for _, f := range features {
+		h.Features = append(h.Features, controller.Feature(f))
 	}
 	got, err := a.o.Controller.Heartbeat(ctx, a.o.Cluster.Now(), h)
 	if err != nil {

@@ -477,8 +477,11 @@ func TestBrokerRequests(t *testing.T) {
 		if v >= 2 {
 			want.Directories = []metadata.DirectoryID{{8}}
 		}
+		r.Features = []kmsg.BrokerRegistrationRequestFeature{{Name: "f", MinSupportedVersion: 1, MaxSupportedVersion: 3}}
+		ask[*kmsg.BrokerRegistrationResponse](w, r, v)
+		want.Features = []controller.Feature{{Name: "f", Min: 1, Max: 3}}
 		same(t, "request", w.last(t), want)
-		for err, code := range map[error]int16{controller.ErrDuplicateBroker: 101, controller.ErrInconsistentClusterID: 104, controller.ErrNotController: 41} {
+		for err, code := range map[error]int16{controller.ErrDuplicateBroker: 101, controller.ErrUnsupportedFeature: 35, controller.ErrInconsistentClusterID: 104, controller.ErrNotController: 41} {
 			w.refuse = err
 			resp := ask[*kmsg.BrokerRegistrationResponse](w, r, v)
 			equal(t, "refused", fmt.Sprint(resp.ErrorCode, resp.BrokerEpoch), fmt.Sprint(code, -1))
@@ -495,6 +498,8 @@ func TestBrokerRequests(t *testing.T) {
 			r.OfflineLogDirs = [][16]byte{{8}}
 			want.Offline = []metadata.DirectoryID{{8}}
 		}
+		r.UnknownTags.Set(peer.TagFeatures, []byte("\x02ab\x00\x00\x01\x02\x00\x00\x07\x00\x09"))
+		want.Features = []controller.Feature{{Name: "ab", Min: 0, Max: 258}, {Name: "", Min: 7, Max: 9}}
 		resp := ask[*kmsg.BrokerHeartbeatResponse](w, r, v)
 		same(t, "request", w.last(t), want)
 		equal(t, "answer", fmt.Sprint(resp.ErrorCode, resp.IsCaughtUp, resp.IsFenced, resp.ShouldShutdown), "0 true false false")

@@ -179,6 +179,7 @@ var codes = []struct {
 	{controller.ErrNewLeaderElected, codeNewLeaderElected},
 	{controller.ErrNoReassignment, codeNoReassignment},
 	{controller.ErrFeatureUpdateFailed, codeInvalidUpdateVersion},
+	{controller.ErrUnsupportedFeature, codeUnsupportedVersion},
 	{controller.ErrNotController, codeNotController},
 	{controller.ErrNotCommitted, codeRequestTimedOut},
 
