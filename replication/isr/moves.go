@@ -33,6 +33,8 @@ const (
 	maxWanted  = 1 << 16 // wishes for replicas that are not here
 	moveRetry  = time.Second
 	moveSettle = 10 * time.Millisecond // between two tries of a copy that has everything
+	// stepPatience is for how long the end of a partition waits for the step of its move that is under way
+	stepPatience = 5 * time.Second
 )
 
 func newMoves(threads int) *moves {
@@ -190,15 +192,30 @@ func (p *Partition) resume() {
 	}
 }
 
-// endMove gives a move up for good: the partition is on its way out.
+// endMove gives a move up for good: the partition is on its way out. It does not wait for long on a step that does not return, because the
+// target hangs: the copy goes when it does.
 func (p *Partition) endMove() {
 	w := &p.moving
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true
-	if t := w.now.Load(); t != nil {
-		t.end()
+	t := w.now.Load()
+	if t == nil {
+		return
+	}
+	close(t.stop)
+	patience := time.NewTimer(stepPatience)
+	defer patience.Stop()
+	select {
+	case <-t.done:
 		t.drop()
+	case <-patience.C:
+		p.replicas.opts.Logger.Warn("a data directory does not answer: a copy is deleted once it does", "event", "replica.move.hangs", "topic", p.id.Topic,
+			"partition", p.id.Partition, "to", t.move.Target().Path())
+		p.replicas.done.Go(func() {
+			<-t.done
+			t.drop()
+		})
 	}
 }
 

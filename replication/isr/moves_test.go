@@ -655,3 +655,28 @@ func outOfAFailingDirectory(t *testing.T) {
 		t.Fatalf("%+v", e)
 	}
 }
+
+// A target that hangs does not hold up the end of a partition; its copy goes when it answers.
+func TestMoveToADiskThatHangs(t *testing.T) { synctest.Test(t, moveToADiskThatHangs) }
+
+func moveToADiskThatHangs(t *testing.T) {
+	s := newShelves(t)
+	s.fill(50)
+	to := s.elsewhere()[0]
+	on := make(chan struct{})
+	hung := s.fs.Inject(vfs.Fault{Ops: []vfs.Op{vfs.OpWrite}, Path: to + "/*/*.log", Stall: on, Sticky: true})
+	if err := s.place(to); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it hangs", func() bool { return hung.Hits() > 0 })
+	begun := time.Now()
+	s.apply(metadata.TopicDeleted{ID: topicID})
+	if took := time.Since(begun); took > stepPatience+time.Second {
+		t.Fatalf("it took %v", took)
+	}
+	if got, want := fmt.Sprint(s.names()), "["+to+"/orders-0-future]"; got != want {
+		t.Fatalf("there is %v, want %v", got, want)
+	}
+	close(on)
+	s.eventually("the copy is gone", func() bool { return len(s.names()) == 0 })
+}
