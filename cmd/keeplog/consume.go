@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -133,7 +134,7 @@ func (a *app) consume(ctx context.Context, flags *consumeFlags, topics []string)
 	return s.explain(err, "")
 }
 
-// part is one partition that is read. The fetcher owns next; printed is the printer's.
+// part is one partition that is read. Who fetches it owns it.
 type part struct {
 	tp
 	id   [16]byte
@@ -141,6 +142,15 @@ type part struct {
 	stop int64 // first offset not to read; math.MaxInt64: none
 	// toHere says that the end is not known and that reading stops where the leader has no more to give.
 	toHere bool
+	trouble
+}
+
+// trouble is why nothing comes of a partition. Its zero value: nothing is wrong.
+type trouble struct {
+	why   error
+	since time.Time
+	told  bool      // it has lasted for --timeout
+	rest  time.Time // until when it is left out, so that the others are not disturbed
 }
 
 func (p *part) done() bool { return p.stop != math.MaxInt64 && p.next >= p.stop }

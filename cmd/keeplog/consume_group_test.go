@@ -137,17 +137,24 @@ func TestGroupCommitsNothingUnwritten(t *testing.T) {
 func TestGroupExitWaitsForItsPlaces(t *testing.T) {
 	for _, name := range []string{"the answer is late", "put out"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c, addr := fakeBroker(t)
 			produced(t, addr, "a\n", "orders")
 			switch name {
 			case "the answer is late":
 				c.ControlKey(int16(kmsg.OffsetFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
 					c.DropControl()
-					c.SleepControl(func() { time.Sleep(4 * pollWait) })
+					c.SleepControl(func() { time.Sleep(settleTime + 4*pollWait) })
 					return nil, nil, false
 				})
 			default:
-				c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetFetch}, Group: "g", TopLevel: true, Err: kerr.IllegalGeneration})
+				c.ControlKey(int16(kmsg.OffsetFetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+					resp := r.ResponseKind().(*kmsg.OffsetFetchResponse)
+					g := kmsg.NewOffsetFetchResponseGroup()
+					g.Group, g.ErrorCode = "g", kerr.IllegalGeneration.Code
+					resp.Groups = append(resp.Groups, g)
+					return resp, nil, true
+				})
 				joins := 0
 				c.ControlKey(int16(kmsg.JoinGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
 					c.KeepControl()
@@ -171,20 +178,20 @@ func TestGroupMemberJoinsAgain(t *testing.T) {
 		protocol string
 		why      *kerr.Error
 	}{{"classic", kerr.UnknownMemberID}, {"classic", kerr.IllegalGeneration}, {"consumer", kerr.FencedMemberEpoch}} {
-			t.Run(tc.protocol+" "+tc.why.Message, func(t *testing.T) {
-				t.Parallel()
-				c, addr := fakeBroker(t)
-				produced(t, addr, "a\n", "orders")
-				cmd := start(addr, &stdout{room: -1}, "consume", "-g", "g", "orders", "-n", "2", "--protocol", tc.protocol)
-				until(t, "a, and its commit", func() bool { return cmd.out.String() == "a\n" && committed(c, "g") == 1 })
-				h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat, kmsg.ConsumerGroupHeartbeat}, Group: "g", TopLevel: true, Err: tc.why})
-				hits(t, h, 1)
-				until(t, "that it is told", func() bool { return strings.Contains(cmd.words.String(), "group g: lost orders:0\n") })
-				produced(t, addr, "b\n", "orders")
-				if code := cmd.wait(t); code != 0 || cmd.out.String() != "a\nb\n" {
-					t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
-				}
-			})
+		t.Run(tc.protocol+" "+tc.why.Message, func(t *testing.T) {
+			t.Parallel()
+			c, addr := fakeBroker(t)
+			produced(t, addr, "a\n", "orders")
+			cmd := start(addr, &stdout{room: -1}, "consume", "-g", "g", "orders", "-n", "2", "--protocol", tc.protocol)
+			until(t, "a, and its commit", func() bool { return cmd.out.String() == "a\n" && committed(c, "g") == 1 })
+			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat, kmsg.ConsumerGroupHeartbeat}, Group: "g", TopLevel: true, Err: tc.why})
+			hits(t, h, 1)
+			until(t, "that it is told", func() bool { return strings.Contains(cmd.words.String(), "group g: lost orders:0\n") })
+			produced(t, addr, "b\n", "orders")
+			if code := cmd.wait(t); code != 0 || cmd.out.String() != "a\nb\n" {
+				t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
+			}
+		})
 	}
 }
 

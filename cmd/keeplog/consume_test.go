@@ -117,3 +117,37 @@ func TestBoundsDoNotLinger(t *testing.T) {
 		t.Errorf("%s at the least", fastest)
 	}
 }
+
+// A partition that cannot be read for longer than --timeout is told once, while others are read; what is behind it in an answer comes too.
+func TestConsumeTellsOfAPartitionThatFails(t *testing.T) {
+	c, addr := fakeBroker(t, kfake.SeedTopics(3, "three"))
+	bad := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "three", Partitions: []int32{1}, Err: kerr.KafkaStorageError, Count: -1})
+	produced(t, addr, "a\n", "three", "-p", "0")
+	produced(t, addr, "b\n", "three", "-p", "1")
+	produced(t, addr, "c\n", "three", "-p", "2")
+	cmd := start(addr, &stdout{room: -1}, "consume", "three", "-n", "4", "--timeout", "1s")
+	until(t, "what can be read", func() bool { return len(cmd.out.String()) == 4 })
+	told := "topic three partition 1 left out for now: KAFKA_STORAGE_ERROR"
+	until(t, "that it is told", func() bool { return strings.Contains(cmd.words.String(), told) })
+	was := bad.Hits()
+	hits(t, bad, was+2) // it is asked again
+	produced(t, addr, "d\n", "three", "-p", "0")
+	until(t, "what can be read", func() bool { return len(cmd.out.String()) == 6 })
+	bad.Remove()
+	if code := cmd.wait(t); code != 0 || !strings.HasSuffix(cmd.out.String(), "d\nb\n") || strings.Count(cmd.words.String(), "left out") != 1 || !strings.Contains(cmd.words.String(), "is there again") {
+		t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
+	}
+}
+
+// With an end, it is an error that names the partition.
+func TestConsumeEndsWhereAPartitionFails(t *testing.T) {
+	c, addr := fakeBroker(t, kfake.SeedTopics(3, "three"))
+	produced(t, addr, "a\n", "three", "-p", "0")
+	produced(t, addr, "b\n", "three", "-p", "1")
+	produced(t, addr, "c\n", "three", "-p", "2")
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "three", Partitions: []int32{1}, Err: kerr.KafkaStorageError, Count: -1})
+	cmd := start(addr, &stdout{room: -1}, "consume", "three", "--exit", "--timeout", "1s")
+	if code := cmd.wait(t); code != exitFailed || len(cmd.out.String()) != 4 || !strings.Contains(cmd.words.String(), "error: topic three partition 1: KAFKA_STORAGE_ERROR (") {
+		t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +144,10 @@ func (c *consuming) fetchAll(ctx context.Context, parts []*part, chunks chan<- c
 		// What cannot be reached is asked again until --timeout has passed without an answer.
 		if since := time.Since(time.Unix(0, lastGood.Load())); since > c.app.flags.timeout {
 			left := slices.DeleteFunc(slices.Clone(parts), (*part).done)
-			return c.session.noLeader(ctx, left[0].tp, err)
+			if bad := slices.IndexFunc(left, func(p *part) bool { return p.why != nil }); bad > 0 {
+				left = left[bad:]
+			}
+			return c.session.noLeader(ctx, left[0].tp, cmp.Or(left[0].why, err))
 		}
 		select {
 		case <-time.After(retryPause):
@@ -230,16 +234,51 @@ func (c *consuming) leaders(ctx context.Context, parts []*part) (byLeader map[in
 		case detail.Err != nil && !kerr.IsRetriable(detail.Err):
 			return nil, nil, c.session.answered("topic "+p.topic, detail.Err, "")
 		}
-		if d, ok := detail.Partitions[p.partition]; ok && isLed(d) {
-			byLeader[d.Leader] = append(byLeader[d.Leader], p)
-		} else {
+		d, ok := detail.Partitions[p.partition]
+		switch {
+		case !ok || !isLed(d):
+			c.fails(p, kerr.LeaderNotAvailable)
 			left = append(left, p)
+		case time.Now().Before(p.rest):
+			left = append(left, p)
+		default:
+			byLeader[d.Leader] = append(byLeader[d.Leader], p)
 		}
 	}
 	if len(byLeader) == 0 && len(left) > 0 {
 		err = fmt.Errorf("%w: %s has no leader", errMoved, left[0])
 	}
 	return byLeader, left, err
+}
+
+// fails notes why p cannot be read now, and tells it once it has lasted.
+func (c *consuming) fails(p *part, why error) {
+	now := time.Now()
+	if p.why == nil {
+		p.since = now
+	}
+	p.why = why
+	if now.Sub(p.since) <= c.app.flags.timeout {
+		return
+	}
+	if p.rest = now.Add(watchEach); p.told {
+		return
+	}
+	p.told = true
+	reason := netReason(why)
+	var ke *kerr.Error
+	if errors.As(why, &ke) {
+		reason = ke.Message
+	}
+	c.app.say("%s left out for now: %s", p, reason)
+}
+
+// heals notes that p was read.
+func (c *consuming) heals(p *part) {
+	if p.told {
+		c.app.say("%s is there again", p)
+	}
+	p.trouble = trouble{}
 }
 
 // isLed says whether somebody leads a partition.
@@ -260,14 +299,16 @@ func (c *consuming) fetch(ctx context.Context, leader int32, parts []*part, to f
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+			for _, p := range parts {
+				c.fails(p, err)
+			}
 			return fmt.Errorf("%w: %w", errMoved, err)
 		}
 		resp := answer.(*kmsg.FetchResponse)
 		if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 			return c.partitionError(ctx, parts[0], err)
 		}
-		to.lastGood.Store(time.Now().UnixNano())
-		if err := c.take(ctx, parts, resp, to.chunks); err != nil {
+		if err := c.take(ctx, parts, resp, to); err != nil {
 			return err
 		}
 		// Each partition in turn comes first, as a broker may fill an answer with the first ones alone.
@@ -297,9 +338,10 @@ func (c *consuming) request(parts []*part) *kmsg.FetchRequest {
 	return req
 }
 
-// take hands what came to the printer and moves the partitions on.
-func (c *consuming) take(ctx context.Context, parts []*part, resp *kmsg.FetchResponse, chunks chan<- chunk) error {
+// take hands what came to the printer and moves the partitions on. Where some fail in a way that passes, the others are taken.
+func (c *consuming) take(ctx context.Context, parts []*part, resp *kmsg.FetchResponse, to fetched) error {
 	total := 0
+	var moved error
 	for _, t := range resp.Topics {
 		for i := range t.Partitions {
 			total += len(t.Partitions[i].RecordBatches)
@@ -315,33 +357,54 @@ func (c *consuming) take(ctx context.Context, parts []*part, resp *kmsg.FetchRes
 				continue
 			}
 			p := parts[at]
-			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-				if err := c.partitionError(ctx, p, err); err != nil {
-					return err
-				}
-				continue
+			why := kerr.ErrorForCode(rp.ErrorCode)
+			var err error
+			if why != nil {
+				err = c.partitionError(ctx, p, why)
+			} else {
+				to.lastGood.Store(time.Now().UnixNano())
+				c.heals(p)
+				err = c.takePart(ctx, p, taken{rp, total}, to.chunks)
 			}
-			end := rp.HighWatermark
-			if c.committed {
-				end = rp.LastStableOffset
-			}
-			next, whole, err := scan(rp.RecordBatches, p.next)
-			if err != nil {
-				return c.damaged(p, err)
-			}
-			if len(whole) > 0 {
-				select {
-				case chunks <- chunk{p, p.next, p.stop, whole, rp.AbortedTransactions}:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-				p.next = next
-			} else if total == 0 && p.toHere {
-				p.stop = p.next // the leader has no more
-			} else if total == 0 && p.stop != math.MaxInt64 && end >= p.stop {
-				p.next = p.stop // nothing is left below the stop: it was compacted away
+			switch {
+			case errors.Is(err, errMoved):
+				c.fails(p, why)
+				moved = err
+			case err != nil:
+				return err
 			}
 		}
+	}
+	return moved
+}
+
+// taken is an answer for one partition, and how many bytes came of all.
+type taken struct {
+	*kmsg.FetchResponseTopicPartition
+	total int
+}
+
+func (c *consuming) takePart(ctx context.Context, p *part, rp taken, chunks chan<- chunk) error {
+	end := rp.HighWatermark
+	if c.committed {
+		end = rp.LastStableOffset
+	}
+	next, whole, err := scan(rp.RecordBatches, p.next)
+	if err != nil {
+		return c.damaged(p, err)
+	}
+	switch {
+	case len(whole) > 0:
+		select {
+		case chunks <- chunk{p, p.next, p.stop, whole, rp.AbortedTransactions}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		p.next = next
+	case rp.total == 0 && p.toHere:
+		p.stop = p.next // the leader has no more
+	case rp.total == 0 && p.stop != math.MaxInt64 && end >= p.stop:
+		p.next = p.stop // nothing is left below the stop: it was compacted away
 	}
 	return nil
 }
