@@ -234,8 +234,8 @@ func (a *app) say(format string, args ...any) {
 	}
 }
 
-// confirm asks before something is destroyed. Without a terminal on stdin it needs -y.
-func (a *app) confirm(what string) error {
+// confirm asks before something is destroyed. Without a terminal on stdin it needs -y. The end of ctx is an answer too.
+func (a *app) confirm(ctx context.Context, what string) error {
 	if a.flags.yes {
 		return nil
 	}
@@ -243,10 +243,20 @@ func (a *app) confirm(what string) error {
 		return &cliError{msg: "not confirmed: " + what, why: "stdin is no terminal to ask on", try: a.again("-y"), exit: exitUsage}
 	}
 	fmt.Fprintf(a.err, "%s? [y/N] ", what)
-	var answer string
-	_, _ = fmt.Fscanln(a.in, &answer)
-	if answer = strings.ToLower(answer); answer == "y" || answer == "yes" {
-		return nil
+	answers := make(chan string, 1)
+	go func() { // reading cannot be cut short
+		var answer string
+		_, _ = fmt.Fscanln(a.in, &answer)
+		answers <- strings.ToLower(answer)
+	}()
+	select {
+	case answer := <-answers:
+		if answer == "y" || answer == "yes" {
+			return nil
+		}
+	case <-ctx.Done():
+		fmt.Fprintln(a.err)
+		return context.Cause(ctx)
 	}
 	return &cliError{msg: "not confirmed, nothing was changed", exit: exitFailed}
 }

@@ -98,7 +98,7 @@ func (a *app) repairPath(ctx context.Context, path string) (err error) {
 	for _, s := range steps {
 		a.say("%s", s)
 	}
-	if err := a.confirm(count(int64(len(steps)), "change") + " to " + path); err != nil {
+	if err := a.confirm(ctx, count(int64(len(steps)), "change")+" to "+path); err != nil {
 		return err
 	}
 	if err := r.Do(func(file string) { a.say("done: %s", file) }); err != nil {

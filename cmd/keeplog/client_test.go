@@ -16,6 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/keeplog/keeplog/lag"
 )
 
 // keeplog runs the program in this process.
@@ -230,18 +232,26 @@ func TestConsumeChecksEveryBatch(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends with 130, after what was read has been printed.
+// Ctrl-C ends with 130, after what was read has been printed, and what is shown again and again too.
 func TestInterrupt(t *testing.T) {
 	_, addr := fakeBroker(t)
 	if code, _, words := keeplog(t, addr, "a\n", "produce", "orders"); code != 0 {
 		t.Fatal(words)
 	}
+	shown := lagBroker(t, func(q *lag.Query, topic [16]byte) *lag.Answer { return tellPart(q, topic, lag.Here) })
+	interrupted(t, addr, "a\n", "consume", "orders")
+	interrupted(t, shown, "billing  Empty  0        3    0s      -\n", "group", "lag", "--watch", "--no-headers")
+}
+
+// interrupted runs the program, sends it SIGINT after its first line, and wants the exit code for that.
+func interrupted(t *testing.T, addr, first string, args ...string) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Args = []string{"keeplog", "consume", "orders"}
+	cmd.Args = append([]string{"keeplog"}, args...)
 	cmd.Env = append(os.Environ(), "KEEPLOG_BROKERS="+addr)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -251,7 +261,7 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if line != "a\n" || err != nil {
+	if line != first || err != nil {
 		t.Errorf("read %q, %v", line, err)
 	}
 	_ = cmd.Process.Signal(syscall.SIGINT)

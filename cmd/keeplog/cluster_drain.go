@@ -223,7 +223,7 @@ func (a *app) elect(ctx context.Context, words []string, unclean, dryRun bool) e
 		what = "elect leaders that are not in sync, and lose what they do not have, for " + count(int64(len(rows)), "partition")
 	}
 	if unclean {
-		if err := a.confirm(what); err != nil {
+		if err := a.confirm(ctx, what); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,7 @@ func (a *app) clusterAdd(ctx context.Context, words []string, controller string)
 		return err
 	}
 	a.say("node %d becomes a voter beside %s", id, numbers(v.voterIDs()))
-	if err := a.confirm(fmt.Sprintf("make node %d a voter", id)); err != nil {
+	if err := a.confirm(ctx, fmt.Sprintf("make node %d a voter", id)); err != nil {
 		return err
 	}
 	err = a.ask(ctx, func(ctx context.Context, s *session) error {
@@ -356,7 +356,7 @@ func (a *app) clusterRemove(ctx context.Context, word string, f removeFlags) err
 		}
 		a.say("node %d is forgotten; its data directory stays where it is, and cannot be used in this cluster again", id)
 	}
-	if err := a.confirm(what); err != nil {
+	if err := a.confirm(ctx, what); err != nil {
 		return err
 	}
 	if len(plan.moves) > 0 {

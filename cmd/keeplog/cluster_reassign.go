@@ -109,7 +109,7 @@ func (a *app) carryOut(ctx context.Context, v *clusterView, moves []move, f reas
 	if f.dryRun {
 		return a.showMoves(moves, words.would)
 	}
-	if err := a.confirm(words.what + " of " + count(int64(len(moves)), "partition")); err != nil {
+	if err := a.confirm(ctx, words.what+" of "+count(int64(len(moves)), "partition")); err != nil {
 		return err
 	}
 	// A topic names all its replicas that are slowed down, so those of earlier moves are set again.

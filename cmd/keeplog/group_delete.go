@@ -38,7 +38,7 @@ func newGroupDeleteCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm("delete " + count(int64(len(names)), "group")); err != nil {
+			if err := a.confirm(ctx, "delete "+count(int64(len(names)), "group")); err != nil {
 				return err
 			}
 			return a.ask(ctx, func(ctx context.Context, s *session) error { return s.deleteGroups(ctx, names) })

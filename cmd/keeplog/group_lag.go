@@ -86,7 +86,7 @@ func (a *app) watchLag(ctx context.Context, names []string, flags *lagFlags, lim
 		var ce *cliError
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return context.Cause(ctx)
 		case errors.As(err, &ce) && ce.code == "PARTIAL":
 			a.say("%s", ce.msg)
 		case err != nil:
@@ -95,7 +95,7 @@ func (a *app) watchLag(ctx context.Context, names []string, flags *lagFlags, lim
 		select {
 		case <-time.After(flags.every):
 		case <-ctx.Done():
-			return nil
+			return context.Cause(ctx)
 		}
 	}
 }

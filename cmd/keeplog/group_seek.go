@@ -195,7 +195,7 @@ func (p *seekPlan) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := p.app.confirm(fmt.Sprintf("move group %s in %s", p.group, count(int64(len(p.rows)), "partition"))); err != nil {
+	if err := p.app.confirm(ctx, fmt.Sprintf("move group %s in %s", p.group, count(int64(len(p.rows)), "partition"))); err != nil {
 		return err
 	}
 	failed := p.app.ask(ctx, p.apply)

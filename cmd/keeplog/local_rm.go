@@ -32,7 +32,7 @@ func (a *app) localRemove(ctx context.Context, dir string) error {
 		}
 	}
 	a.say("%s: %s, %d of them up, %s of data", c.shown, count(int64(len(c.state.Nodes)), "node"), up, size(c.dataSize()))
-	if err := a.confirm("delete the cluster in " + c.shown); err != nil {
+	if err := a.confirm(ctx, "delete the cluster in "+c.shown); err != nil {
 		return err
 	}
 	return c.remove()

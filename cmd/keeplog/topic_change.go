@@ -113,7 +113,7 @@ func newTopicDeleteCommand(a *app) *cobra.Command {
 				a.say("%s", line)
 			}
 			// The person may think for longer than --timeout: the deadline starts again after the answer.
-			if err := a.confirm("delete " + count(int64(len(names)), "topic")); err != nil {
+			if err := a.confirm(ctx, "delete "+count(int64(len(names)), "topic")); err != nil {
 				return err
 			}
 			return a.ask(ctx, func(ctx context.Context, s *session) error { return s.deleteTopics(ctx, names) })
@@ -243,7 +243,7 @@ func newTopicTrimCommand(a *app) *cobra.Command {
 				a.say("topic %s partition %d: start %d → %d, %s", args[0], r.Partition, r.Start, r.NewStart, count(r.Deleted, "offset"))
 				total += r.Deleted
 			}
-			if err := a.confirm(fmt.Sprintf("delete %s of topic %s", count(total, "offset"), args[0])); err != nil {
+			if err := a.confirm(ctx, fmt.Sprintf("delete %s of topic %s", count(total, "offset"), args[0])); err != nil {
 				return err
 			}
 			return a.ask(ctx, func(ctx context.Context, s *session) error { return s.trim(ctx, args[0], rows) })
