@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/keeplog/keeplog/index"
 	"github.com/keeplog/keeplog/record"
 	"github.com/keeplog/keeplog/segment"
 	"github.com/keeplog/keeplog/vfs"
@@ -414,5 +416,53 @@ func TestReadsInFlightAreToldThatItMoved(t *testing.T) {
 	}
 	if !errors.Is(errors.Join(reads...), segment.ErrGone) {
 		t.Fatalf("the segments were there all the time: %v", reads)
+	}
+}
+
+// The aborted transactions that a log of Kafka's has beside its segments are beside those of the copy that hold their markers.
+func TestMoveTakesAbortedTransactionsAlong(t *testing.T) {
+	disk := vfs.NewCrash()
+	d := newTwoDirs(t, disk, crashConfig())
+	l := d.r.log(0)
+	for range 60 {
+		d.r.add(l, sent{size: 200})
+	}
+	var want []index.AbortedTxn
+	for i, s := range l.Segments() {
+		x := index.NewTxnIndex(index.Options{FS: disk, Name: path.Join(l.Path(), segment.FileName(s.Base, segment.TxnExt)), Base: s.Base})
+		for n := range record.Offset(2) {
+			a := index.AbortedTxn{ProducerID: record.ProducerID(i), First: max(s.Base-1, 0), Last: s.Base + n, LastStable: s.Base}
+			must(t, x.Append(a))
+			if a.Last >= 7 {
+				want = append(want, a)
+			}
+		}
+	}
+	if len(want) < 10 {
+		t.Fatalf("%d segments", len(l.Segments()))
+	}
+	must(t, l.AdvanceStart(7))
+	c := l.Config()
+	c.Segment.Bytes *= 3
+	l.SetConfig(c)
+	m, err := BeginMove(l, d.s.dir, nil)
+	must(t, err)
+	through(t, m)
+	must(t, d.open(disk.Fork(vfs.Policy{Kind: vfs.KeepNone}, 1)))
+	next := d.s.log(0)
+	all := next.Segments()
+	var got []index.AbortedTxn
+	for i, s := range all {
+		some, err := index.NewTxnIndex(index.Options{FS: d.s.fs, Name: path.Join(next.Path(), segment.FileName(s.Base, segment.TxnExt)), Base: s.Base}).All()
+		must(t, err)
+		for _, a := range some {
+			if i+1 < len(all) && a.Last >= all[i+1].Base {
+				t.Errorf("the abort at %d is beside the segment from %d", a.Last, s.Base)
+			}
+		}
+		got = append(got, some...)
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("there are %v\nwanted are %v", got, want)
 	}
 }

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"time"
 
+	"github.com/keeplog/keeplog/index"
 	"github.com/keeplog/keeplog/record"
+	"github.com/keeplog/keeplog/segment"
 )
 
 // TakeOver lets the copy take the log's place. publish is called with the log of the target directory, which is open, has
@@ -187,6 +190,9 @@ func (m *Move) handOver() error {
 		f.ends.set(place{next, record.Position(f.w.active.Size()), f.w.active})
 	}
 	f.mu.Unlock()
+	if err := m.copyAborted(); err != nil {
+		return f.failed(err)
+	}
 	f.f.windowAt = 0 // one that is there for this offset knows less
 	f.markMu.Lock()
 	f.mark.Lost, f.mark.Gaps = l.mark.Lost, f.mark.Gaps || l.mark.Gaps || gap
@@ -212,6 +218,71 @@ func (m *Move) leave() error {
 	if err != nil {
 		l.leaving = false
 		return l.failed(err)
+	}
+	return nil
+}
+
+// copyAborted gives the copy's segments the aborted transactions that the log's know: they are in a log that comes from Kafka. An abort belongs to
+// the segment that holds its marker, and the segments of the two do not begin at the same offsets.
+func (m *Move) copyAborted() error {
+	l, f := m.from, m.future
+	entries, err := l.dir.fs.ReadDir(l.path)
+	if err != nil {
+		return fmt.Errorf("log: reading %s: %w", l.path, l.failed(err))
+	}
+	v := f.view.Load()
+	written := map[*segment.Segment]*index.TxnIndex{}
+	for _, e := range entries { // in the order of their offsets
+		base, ext, ok := segment.ParseName(e.Name())
+		if !ok || ext != segment.TxnExt {
+			continue
+		}
+		aborted, err := index.NewTxnIndex(index.Options{FS: l.dir.fs, Name: path.Join(l.path, e.Name()), Base: base}).All()
+		if errors.Is(err, index.ErrCorrupt) { // nobody can read the rest of it, here or there
+			l.dir.log.Warn("an index of aborted transactions does not check: what follows is not copied", "file", path.Join(l.path, e.Name()), "err", err)
+		} else if err != nil {
+			return fmt.Errorf("log: reading %s: %w", l.path, l.failed(err))
+		}
+		for _, a := range aborted {
+			if a.Last < f.StartOffset() || a.Last >= f.WrittenEnd() {
+				continue
+			}
+			s := v.segments[v.find(a.Last)]
+			if written[s] == nil {
+				name := path.Join(f.path, segment.FileName(s.Base(), segment.TxnExt))
+				if err := removeFile(f.dir.fs, name); err != nil { // of an earlier try
+					return err
+				}
+				written[s] = index.NewTxnIndex(index.Options{FS: f.dir.fs, Name: name, Base: s.Base()})
+			}
+			if err := written[s].Append(a); err != nil {
+				return err
+			}
+		}
+	}
+	return m.syncAborted(written)
+}
+
+// syncAborted makes the files durable; the names become so with the flush that follows.
+func (m *Move) syncAborted(written map[*segment.Segment]*index.TxnIndex) error {
+	f := m.future
+	for _, x := range written {
+		file, err := f.dir.fs.OpenFile(x.Name(), os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		err = file.Sync()
+		if cerr := file.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return f.dir.fail(fmt.Errorf("log: flush of %s: %w", x.Name(), err))
+		}
+	}
+	if len(written) > 0 {
+		f.mu.Lock()
+		f.w.newNames = true
+		f.mu.Unlock()
 	}
 	return nil
 }
