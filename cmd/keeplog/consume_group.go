@@ -44,7 +44,9 @@ type grouped struct {
 	mu    sync.Mutex
 	parts map[tp]*owned // what is assigned
 	began bool          // it was told what is
-	moved time.Time
+	moved time.Time     // when that last changed
+	ids   map[string][16]byte
+	stall stall
 }
 
 // owned is a partition that this member has.
@@ -55,6 +57,8 @@ type owned struct {
 	epoch     int32           // of the last record that was printed
 	written   kgo.EpochOffset // as next and epoch were when stdout had taken all that was printed
 	committed int64           // −1: nothing yet
+	quiet     time.Time       // since when nothing has come, and nobody said that there was nothing
+	told      bool            // that nothing comes
 }
 
 // consumeAsMember reads topics with a group.
@@ -75,7 +79,7 @@ func (a *app) consumeAsMember(ctx context.Context, flags *consumeFlags, topics [
 	if err != nil {
 		return err
 	}
-	g := &grouped{app: a, flags: flags, out: out, where: where, parts: map[tp]*owned{}, moved: a.now()}
+	g := &grouped{app: a, flags: flags, out: out, where: where, parts: map[tp]*owned{}, moved: time.Now(), ids: map[string][16]byte{}}
 	if g.plan, err = a.connect(ctx); err != nil {
 		return err
 	}
@@ -105,9 +109,12 @@ func (a *app) consumeAsMember(ctx context.Context, flags *consumeFlags, topics [
 func (g *grouped) begin(ctx context.Context, topics []string) error {
 	ctx, cancel := context.WithTimeout(ctx, g.app.flags.timeout)
 	defer cancel()
-	keys, _, err := g.plan.partitionsOf(ctx, topics, nil)
+	keys, details, err := g.plan.partitionsOf(ctx, topics, nil)
 	if err != nil {
 		return err
+	}
+	for _, topic := range topics {
+		g.ids[topic] = details[topic].ID
 	}
 	g.bounds, err = g.plan.bounds(ctx, keys, boundsOptions{committed: g.flags.readCommitted, wantEnd: true, patience: g.app.flags.timeout / 2})
 	if err == nil && g.flags.exit {
@@ -135,14 +142,14 @@ func (g *grouped) options(topics []string) []kgo.Opt {
 
 // unplaced is a partition of which it is not known yet where to begin, so that nothing of it is done or to be committed.
 func unplaced(key tp) *owned {
-	return &owned{part: part{tp: key, next: -1, stop: math.MaxInt64}, epoch: -1, written: kgo.EpochOffset{Epoch: -1, Offset: -1}, committed: -1}
+	return &owned{part: part{tp: key, next: -1, stop: math.MaxInt64}, epoch: -1, written: kgo.EpochOffset{Epoch: -1, Offset: -1}, committed: -1, quiet: time.Now()}
 }
 
 // assigned is told what this member has now, before it is asked where the group is.
 func (g *grouped) assigned(_ context.Context, _ *kgo.Client, got map[string][]int32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.began, g.moved = true, time.Now()
+	g.began, g.moved, g.stall = true, time.Now(), stall{joined: true}
 	all := partitionList(got)
 	for _, key := range all {
 		g.parts[key] = unplaced(key)
@@ -173,12 +180,12 @@ func (g *grouped) gone(_ context.Context, _ *kgo.Client, gone map[string][]int32
 func (g *grouped) drop(gone map[string][]int32, how string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.moved = time.Now()
 	all := partitionList(gone)
 	for _, key := range all {
 		delete(g.parts, key)
 	}
 	if len(all) > 0 {
+		g.moved = time.Now()
 		g.app.say("group %s: %s %s", g.flags.group, how, ranges(all))
 	}
 }
@@ -224,6 +231,9 @@ func (g *grouped) run(ctx context.Context) error {
 		if g.done() {
 			return nil
 		}
+		if err := g.stalled(ctx); err != nil {
+			return err
+		}
 	}
 }
 
@@ -233,7 +243,13 @@ func (g *grouped) print(fetches kgo.Fetches) error {
 		var ke *kerr.Error
 		switch {
 		case errors.Is(e.Err, context.DeadlineExceeded), errors.Is(e.Err, context.Canceled):
-		case errors.As(e.Err, &ke) && (ke.Retriable || memberMoved(ke)): // the client asks, or joins, again by itself
+		case errors.As(e.Err, &ke) && (ke.Retriable || memberMoved(ke)):
+			// The client asks, or joins, again by itself.
+			if e.Topic == "" {
+				g.mu.Lock()
+				g.stall.why = e.Err
+				g.mu.Unlock()
+			}
 		case errors.As(e.Err, &ke) && e.Topic != "":
 			return g.client.answered(tp{e.Topic, e.Partition}.String(), e.Err, "")
 		default:
@@ -261,7 +277,7 @@ func (g *grouped) printPartition(key tp, records []*kgo.Record) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if next >= 0 {
-			p.next, p.epoch = next, epoch
+			p.next, p.epoch, p.quiet, p.told = next, epoch, time.Now(), false
 		}
 	}
 	defer printed()

@@ -237,3 +237,65 @@ func TestGroupCommittedPastTheEnd(t *testing.T) {
 		t.Fatalf("exit %d, %q\n%s", code, out, words)
 	}
 }
+
+// A member waits in silence for nothing longer than --timeout: with --exit it ends then and says why, else it says so once and goes on.
+func TestGroupTellsWhatItWaitsFor(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		fault kfake.Fault
+		words string // stderr of a run with --exit, whose exit code is code, ends with this
+		code  int
+		says  string // what one without says
+		dies  bool   // it ends too
+	}{
+		{
+			"its log is offline", kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.ListOffsets}, Topic: "orders", Err: kerr.KafkaStorageError},
+			"error: topic orders partition 0: KAFKA_STORAGE_ERROR (", exitFailed, "left out for now: topic orders partition 0: KAFKA_STORAGE_ERROR (", false,
+		},
+		{
+			"the coordinator loads", kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup, kmsg.OffsetFetch}, Group: "g", TopLevel: true, Err: kerr.CoordinatorLoadInProgress},
+			"error: group g: COORDINATOR_LOAD_IN_PROGRESS (", exitUnreachable, "error: group g: COORDINATOR_LOAD_IN_PROGRESS (", true,
+		},
+		{
+			"the members do not agree", kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: "g", TopLevel: true, Err: kerr.RebalanceInProgress},
+			"error: group g: REBALANCE_IN_PROGRESS (not all of its members have joined within 1s)\n", exitUnreachable,
+			"waiting: group g: REBALANCE_IN_PROGRESS (not all of its members have joined within 1s)\n", false,
+		},
+		{
+			"the topic goes", kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.Metadata}, Topic: "orders", Err: kerr.UnknownTopicOrPartition},
+			"error: topic orders: UNKNOWN_TOPIC_OR_PARTITION (it was deleted)\n", exitFailed, "error: topic orders: UNKNOWN_TOPIC_OR_PARTITION (it was deleted)\n", true,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			for _, exit := range []bool{true, false} {
+				c, addr := fakeBroker(t)
+				produced(t, addr, "a\n", "orders")
+				args := []string{"consume", "-g", "g", "orders", "-n", "1", "--timeout", "1s"}
+				if exit {
+					args = append(args, "--exit")
+				}
+				tc.fault.Count = -1
+				faults := make(chan *kfake.FaultHandle, 1)
+				c.ControlKey(int16(kmsg.FindCoordinator), func(kmsg.Request) (kmsg.Response, error, bool) {
+					c.DropControl()
+					faults <- c.Fault(tc.fault)
+					return nil, nil, false
+				})
+				cmd := start(addr, &stdout{room: -1}, args...)
+				if exit || tc.dies {
+					words, want := tc.words, tc.code
+					if code := cmd.wait(t); code != want || !strings.Contains(cmd.words.String(), words) {
+						t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
+					}
+					continue
+				}
+				until(t, tc.says, func() bool { return strings.Contains(cmd.words.String(), tc.says) })
+				(<-faults).Remove()
+				if code := cmd.wait(t); code != 0 || cmd.out.String() != "a\n" || strings.Count(cmd.words.String(), tc.says) != 1 {
+					t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
+				}
+			}
+		})
+	}
+}
