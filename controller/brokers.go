@@ -27,8 +27,9 @@ type Registration struct {
 const ProducerIDBlock = 1000
 
 // planRegister plans a registration: what the broker led goes to other replicas where one may lead, and the registration
-// raises the leader epoch of the rest. A broker with none of its former data directories has lost everything. The registration
-// is the last record.
+// raises the leader epoch of the rest. A broker without one of its former data directories may have lost any of its replicas, for
+// the image does not know in which directory each was; so may one whose former directories are not known, because it was removed. It
+// leaves the sets, and what it has whole joins again at once. The registration is the last record.
 func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 	switch {
 	case r.ID < 0:
@@ -50,7 +51,7 @@ func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 		return nil, answer(ErrDuplicateBroker, "Another broker is registered with that broker id.")
 	}
 	clean := known && b.Epoch == r.PreviousEpoch
-	wiped := known && len(b.Directories) > 0 && !share(b.Directories, r.Directories)
+	wiped := !known || slices.ContainsFunc(b.Directories, func(d metadata.DirectoryID) bool { return !slices.Contains(r.Directories, d) })
 	p.suppose(r.ID, false)
 	records := append(p.newCluster(&r), p.planLevel(&r)...)
 	records = append(records, p.each(func(e *edit) bool {

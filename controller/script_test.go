@@ -353,8 +353,12 @@ func (w *world) brokers(t *testing.T, d *datadriven.TestData, b *strings.Builder
 			ID: id, Incarnation: [16]byte{byte(c.number("incarnation", 0))}, Rack: c.text("rack"), ClusterID: c.text("cluster"),
 			PreviousEpoch: int64(c.number("previous", -1)), Features: knownTo(d),
 		}
-		if n := c.number("directory", 0); n > 0 {
-			r.Directories = []metadata.DirectoryID{{byte(n)}}
+		for _, v := range d.CmdArgs { // directory=1 or directory=(1,2)
+			for _, n := range v.Vals {
+				if v.Key == "directory" {
+					r.Directories = append(r.Directories, metadata.DirectoryID{byte(number(n))})
+				}
+			}
 		}
 		e, err := w.c.RegisterBroker(ctx, r)
 		c.say("%s, epoch %d", verdict(err), e)
