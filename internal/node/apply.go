@@ -120,10 +120,10 @@ func (a *applier) run(stop <-chan struct{}) {
 
 func (a *applier) apply() {
 	a.mu.Lock()
-	topics, all := a.topics, a.all
+	topics, all, taken := a.topics, a.all, a.seen
 	a.topics, a.all, a.busy = map[metadata.TopicID]struct{}{}, false, true
 	a.mu.Unlock()
-	img := a.quorum.Image() // at least as new as every change taken above
+	img := a.quorum.Image() // at least as new as every change taken above; what else is new in it comes with the next call of changed
 	if all {
 		a.replicas.ApplyAll(img)
 	}
@@ -134,7 +134,10 @@ func (a *applier) apply() {
 	a.replicas.Apply(img, ids)
 	a.mu.Lock()
 	a.busy = false
-	a.reached(img.Index())
+	if !a.all && len(a.topics) == 0 {
+		taken = a.seen // what came meanwhile was no business of the partitions
+	}
+	a.reached(taken)
 	a.mu.Unlock()
 	if a.told != nil && (all || len(ids) > 0) {
 		a.told()
