@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -258,4 +259,119 @@ func TestWaitingForATurnHasAnEnd(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// tardyLog is a metadata log that commits when it is let, whoever has left by then.
+type tardyLog struct {
+	*shared
+	release chan struct{}
+	// fail, if set, refuses the proposal of that number.
+	fail int32
+}
+
+func (l *tardyLog) ProposeAt(ctx context.Context, term uint64, records []metadata.Record) (index uint64, results []metadata.Result, err error) {
+	if n := l.proposals.Add(1); n == l.fail {
+		return 0, nil, errors.New("the lead is lost")
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		<-l.release
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		index, results, err = l.world.ProposeAt(ctx, term, records)
+	}()
+	select {
+	case <-done:
+		return index, results, err
+	case <-ctx.Done():
+		return 0, nil, context.Cause(ctx)
+	}
+}
+
+// What a caller has left behind is in the log a moment later all the same: the next decision waits until it is known, and sees it.
+func TestTheTurnIsHeldWhileAProposalIsInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shareWorld(t, 1)
+		l := &tardyLog{shared: s, release: make(chan struct{})}
+		part := func() *metadata.Partition {
+			topic, _ := s.Image().TopicByName("many")
+			return topic.Partitions[0]
+		}
+		s.must(t, s.c.Fence(t.Context(), 1, s.brokerEpoch(1)))
+		s.must(t, s.c.Unfence(t.Context(), 1, s.brokerEpoch(1)))
+		topic, _ := s.Image().TopicByName("many")
+		wish := ISRChange{Topic: topic.ID, LeaderEpoch: part().LeaderEpoch, PartitionEpoch: part().PartitionEpoch, Recovered: true}
+		for id := int32(1); id <= 3; id++ {
+			wish.ISR = append(wish.ISR, InSyncMember{id, s.brokerEpoch(id)})
+		}
+		if a, err := s.c.AlterPartition(t.Context(), AlterPartitionRequest{Broker: 2, Epoch: s.brokerEpoch(2), Changes: []ISRChange{wish}}); err != nil || a[0].Err != nil {
+			t.Fatal(a, err)
+		}
+		s.must(t, s.c.Tick(t.Context(), 0))
+		beat := func(now time.Duration, applied uint64) HeartbeatAnswer {
+			t.Helper()
+			a, err := s.c.Heartbeat(t.Context(), now, Heartbeat{ID: 2, Epoch: s.brokerEpoch(2), Applied: applied})
+			s.must(t, err)
+			return a
+		}
+		before := s.index
+		now := time.Duration(0)
+		for ; now < 2*time.Second; now += 400 * time.Millisecond { // broker 3 is gone, and nobody has said so yet
+			if a := beat(now, before); !a.CaughtUp {
+				t.Fatalf("%+v", a)
+			}
+		}
+		s.c.o.Proposer = l
+		short := func() context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		answers, err := s.c.ElectLeaders(short(), ElectLeadersRequest{Partitions: []TopicPartition{{"many", 0}}})
+		if err != nil || !errors.Is(answers[0].Err, ErrNotCommitted) || !errors.Is(answers[0].Err, context.DeadlineExceeded) {
+			t.Fatal(answers, err)
+		}
+		r := Registration{ID: 3, Incarnation: [16]byte{3, 9}, Directories: []metadata.DirectoryID{{99}}, PreviousEpoch: -1, Features: SupportedFeatures()}
+		if _, err := s.c.RegisterBroker(short(), r); !errors.Is(err, ErrNotCommitted) {
+			t.Fatalf("registered while an election is in flight: %v", err)
+		}
+		close(l.release)
+		synctest.Wait()
+		if got := part(); got.Leader != 1 {
+			t.Fatalf("%+v", got)
+		}
+		if a := beat(now, before); a.CaughtUp {
+			t.Error("the lease of a leader is renewed that does not know of its successor, because who asked for that has left")
+		}
+		for range 2 { // a broker asks until it hears
+			_, err = s.c.RegisterBroker(short(), r)
+		}
+		if got := part(); err != nil || slices.Contains(got.ISR, 3) || slices.Contains(got.ELR, 3) || got.Leader != 1 {
+			t.Errorf("it has nothing, and the partition is %+v: %v", got, err)
+		}
+	})
+}
+
+// Behind a batch that fails nothing more is proposed: it would have been planned on what is not there.
+func TestThePlanEndsWithTheFirstFailure(t *testing.T) {
+	s := shareWorld(t, 1)
+	released := make(chan struct{})
+	close(released)
+	l := &tardyLog{shared: s, release: released, fail: 2}
+	s.proposals.Store(0)
+	s.c.o.Proposer = l
+	var records []metadata.Record
+	for range 4 {
+		value := strings.Repeat("x", 200<<10)
+		records = append(records, metadata.ConfigChanged{Resource: metadata.Resource{Kind: metadata.ResourceBroker}, Settings: []metadata.Setting{{Key: "k", Value: &value}}})
+	}
+	var errs []error
+	index, err := s.c.plan(t.Context(), func(*planner) []metadata.Record { return records }, func(_ int, _ metadata.Result, err error) { errs = append(errs, err) })
+	if err != nil || index != s.index || s.proposals.Load() != 2 {
+		t.Errorf("index %d of %d, %d proposals: %v", index, s.index, s.proposals.Load(), err)
+	}
+	if len(errs) != 4 || errs[0] != nil || !errors.Is(errs[1], ErrNotCommitted) || !errors.Is(errs[3], ErrNotCommitted) {
+		t.Errorf("answers %v", errs)
+	}
 }

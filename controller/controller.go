@@ -2,10 +2,10 @@
 //
 // Nouns. A plan is a pure function from an [metadata.Image] and a request to records and one answer an item. [Controller] is
 // the thin shell around the plans: it plans one request at a time against the newest image, proposes the records, and waits
-// until they are applied, so that every plan sees what the one before it did.
+// until it is known what became of them, so that every plan sees what the one before it did; whoever asked may leave before that.
 //
-//	request ──► lock ──► plan(image, request) ──► records ──► propose ──► applied here ──► unlock ──► answers
-//	                      pure; ids and random order come from the shell
+//	request ──► turn ──► plan(image, request) ──► records ──► propose ──► in the image, or lost with the lead ──► turn given back
+//	                      pure; ids and random order come from the shell                        └──► applied here ──► answers
 //
 // Around one partition the rules are in one place, an edit: a plan says what happened (a member left, a replica lost data,
 // the assignment is another) and the rules give sets, leader and record. Liveness is a pure core of its own: reports and
@@ -14,7 +14,7 @@
 //	Heartbeat, Tick, Dropped ──► liveness (now is an argument) ──► fence, unfence, shut down ──► plan
 //	AlterPartition, Reassign, ElectLeaders … ────────────────────────────────────────────────► plan ──► edit ──► PartitionChanged
 //
-// Who owns what. Nothing of the plans outlives a call. The lock is held while records are proposed: it is the order of the
+// Who owns what. Nothing of the plans outlives a turn. The turn is held while records are proposed: it is the order of the
 // decisions, and no reader needs it. Reports are taken under a lock of their own, so that none waits for a decision.
 //
 // Answers are sentinels with the text that the client is shown around them; Kafka's numbers for them are the business of
@@ -38,8 +38,9 @@ type Proposer interface {
 	Image() *metadata.Image
 	// Lead says in which term this node leads and has applied all earlier entries; an error when it does not lead.
 	Lead() (term uint64, err error)
-	// ProposeAt commits records that were planned in a term and waits until they are applied here. The results are in the
-	// order of the records.
+	// ProposeAt commits records that were planned in a term and waits until they are in Image. The results are in the order of the records,
+	// and as many. It is called with a context that does not end: it returns when it is known what became of the records, or this node
+	// does not lead any more and cannot know.
 	ProposeAt(ctx context.Context, term uint64, records []metadata.Record) (index uint64, results []metadata.Result, err error)
 }
 
@@ -56,6 +57,9 @@ type Options struct {
 	// answered after it: else a controller that was cut off, and does not know it yet, would have a leader beside it go on
 	// answering for up to half a second longer than its successor waits.
 	Verify func(context.Context) error
+	// Applied waits until what follows the image on this node, its partitions above all, has an index; whoever asked for a decision hears
+	// of it after that. Nil where nothing does.
+	Applied func(ctx context.Context, index uint64) error
 	// Busy says that there are groups in a shard: without any it moves at once when that makes the brokers' parts even. Nil is always.
 	Busy func(shard int32) bool
 	// HeardFormer says, when this node has begun to lead, how long ago it last heard of the leader before it; nil where there is none. A leader

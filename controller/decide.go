@@ -14,7 +14,51 @@ const maxProposal = 256 << 10
 
 // plan runs f in its turn against the newest image, proposes what it returns, and gives each record's refusal to report.
 // index is that of the last entry, 0 when there was nothing to propose.
+//
+// The turn is held until it is known what became of the records, however long the caller waits: the next plan must see them. Only Raft
+// bounds that time; where this node ceases to lead it ends, and the next plan is made by another leader, or in another term. A caller that
+// leaves is told ErrNotCommitted of each record.
 func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Record, report func(i int, r metadata.Result, err error)) (index uint64, err error) {
+	term, err := c.takeTurn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	p := c.planner()
+	records := f(p)
+	if len(records) == 0 {
+		<-c.turn
+		return 0, nil
+	}
+	out := &outcome{done: make(chan struct{})}
+	if ctx.Done() == nil || ctx.Err() != nil { // who has no end waits; who has no time left has been let in, and waits too
+		c.commit(context.WithoutCancel(ctx), term, p, records, out)
+	} else {
+		go c.commit(context.WithoutCancel(ctx), term, p, records, out)
+	}
+	if err = out.wait(ctx); err == nil {
+		err = c.applied(ctx, out.index)
+	}
+	if err != nil { // committed perhaps, and not known here
+		for i := range records {
+			report(i, metadata.Result{}, fmt.Errorf("%w: %w", ErrNotCommitted, err))
+		}
+		return 0, nil
+	}
+	for i := range records {
+		if i < len(out.results) {
+			report(i, out.results[i], refusal(out.results[i]))
+		} else {
+			report(i, metadata.Result{}, fmt.Errorf("%w: %w", ErrNotCommitted, out.err))
+		}
+	}
+	return out.index, nil
+}
+
+// takeTurn waits for the turn, and says in which term this node leads. The turn is taken where there is no error.
+func (c *Controller) takeTurn(ctx context.Context) (term uint64, err error) {
+	if _, err := c.o.Proposer.Lead(); err != nil { // whoever has the turn may wait for long to learn what became of an entry
+		return 0, fmt.Errorf("%w: %w", ErrNotController, err)
+	}
 	select {
 	case c.turn <- struct{}{}: // a free turn is taken, whatever the time: what happens follows from the requests alone
 	default:
@@ -24,29 +68,71 @@ func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Recor
 			return 0, fmt.Errorf("%w: others were being decided: %w", ErrNotCommitted, context.Cause(ctx))
 		}
 	}
-	defer func() { <-c.turn }()
-	term, err := c.o.Proposer.Lead()
-	if err != nil {
+	if term, err = c.o.Proposer.Lead(); err != nil {
+		<-c.turn
 		return 0, fmt.Errorf("%w: %w", ErrNotController, err)
 	}
-	p := c.planner()
-	records := f(p)
-	for done := 0; done < len(records); {
-		n := batch(records[done:])
-		at, results, err := c.o.Proposer.ProposeAt(ctx, term, records[done:done+n])
-		index = max(index, at)
-		for i := range n {
-			switch {
-			case err != nil:
-				report(done+i, metadata.Result{}, fmt.Errorf("%w: %w", ErrNotCommitted, err))
-			default:
-				c.noteCommitted(p.img, records[done+i], results[i], at)
-				report(done+i, results[i], refusal(results[i]))
-			}
-		}
-		done += n
+	return term, nil
+}
+
+// outcome is what became of the records of a plan: the results of the first ones, and why there are no more. The rest is set before done is
+// closed.
+type outcome struct {
+	index   uint64
+	results []metadata.Result
+	err     error
+	done    chan struct{}
+}
+
+// wait waits until it is known what became of the records.
+func (o *outcome) wait(ctx context.Context) error {
+	select {
+	case <-o.done: // known, whatever the time
+		return nil
+	default:
 	}
-	return index, nil
+	select {
+	case <-o.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// commit proposes records, up to the first batch that fails, notes what became of them, and gives the turn back.
+func (c *Controller) commit(ctx context.Context, term uint64, p *planner, records []metadata.Record, out *outcome) {
+	defer close(out.done)
+	defer func() { <-c.turn }()
+	for len(out.results) < len(records) && out.err == nil {
+		batch := records[len(out.results):]
+		batch = batch[:batchSize(batch)]
+		var results []metadata.Result
+		out.index, results, out.err = c.proposed(ctx, term, p, batch, out.index)
+		out.results = append(out.results, results...)
+	}
+}
+
+// proposed proposes one batch and takes note of what it has changed.
+func (c *Controller) proposed(ctx context.Context, term uint64, p *planner, batch []metadata.Record, before uint64) (uint64, []metadata.Result, error) {
+	index, results, err := c.o.Proposer.ProposeAt(ctx, term, batch)
+	if err != nil {
+		return before, nil, err
+	}
+	if len(results) != len(batch) {
+		panic(fmt.Sprintf("controller: %d results of %d records", len(results), len(batch)))
+	}
+	for i, r := range results {
+		c.noteCommitted(p.img, batch[i], r, index)
+	}
+	return max(before, index), results, nil
+}
+
+// applied waits until what was decided has reached what follows the image on this node.
+func (c *Controller) applied(ctx context.Context, index uint64) error {
+	if c.o.Applied == nil || index == 0 {
+		return nil
+	}
+	return c.o.Applied(ctx, index)
 }
 
 // planner looks at the newest image.
@@ -99,8 +185,8 @@ func (c *Controller) hearing(img *metadata.Image) func(PartitionRef, int32, []me
 	}
 }
 
-// batch says how many of the records go together.
-func batch(records []metadata.Record) int {
+// batchSize says how many of the records go together.
+func batchSize(records []metadata.Record) int {
 	size := 0
 	for i, rec := range records {
 		if size += metadata.RecordSize(rec); size > maxProposal && i > 0 {

@@ -151,7 +151,8 @@ func (a *applier) reached(index uint64) {
 	a.moved = make(chan struct{})
 }
 
-// wait returns when the partitions have an image of at least index, at once while they are not kept up to date yet.
+// wait returns when the partitions have an image of at least index, at once while they are not kept up to date yet: so what was decided has
+// reached this broker's partitions when the controller answers, and a topic that was reported as created can be written to.
 func (a *applier) wait(ctx context.Context, index uint64) error {
 	for {
 		a.mu.Lock()
@@ -171,27 +172,21 @@ func (a *applier) wait(ctx context.Context, index uint64) error {
 	}
 }
 
-// proposer is the metadata log as the controller sees it: what was decided has reached this broker's partitions when a
-// proposal returns, so that a topic that was reported as created can be written to.
+// proposer is the metadata log as the controller sees it: new partitions are not proposed when no directory has room for them.
 type proposer struct {
 	*quorum.Quorum
-	applier *applier
+	room func() error
 }
 
-// ProposeAt commits records planned in a term and waits until they are applied here, partitions included. New partitions are
-// not proposed when no directory has room for them.
+// ProposeAt commits records planned in a term and waits until they are in the image.
 func (p proposer) ProposeAt(ctx context.Context, term uint64, records []metadata.Record) (uint64, []metadata.Result, error) {
 	for _, r := range records {
 		switch r.(type) {
 		case metadata.TopicCreated, metadata.PartitionsAdded:
-			if err := p.applier.replicas.Room(); err != nil {
+			if err := p.room(); err != nil {
 				return 0, nil, err
 			}
 		}
 	}
-	index, results, err := p.Quorum.ProposeAt(ctx, term, records)
-	if err != nil {
-		return index, results, err
-	}
-	return index, results, p.applier.wait(ctx, index)
+	return p.Quorum.ProposeAt(ctx, term, records)
 }

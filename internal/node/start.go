@@ -82,7 +82,7 @@ func (n *Node) newController() *controller.Controller {
 	var s [32]byte
 	rand.Read(s[:])
 	o := controller.Options{
-		Proposer: proposer{n.quorum, n.applier}, Static: n.cfg, Rand: mathrand.New(mathrand.NewChaCha8(s)), Node: n.cfg.NodeID(),
+		Proposer: proposer{n.quorum, n.replicas.Room}, Applied: n.applier.wait, Static: n.cfg, Rand: mathrand.New(mathrand.NewChaCha8(s)), Node: n.cfg.NodeID(),
 		Logger: n.loggers.room("controller"), Busy: func(shard int32) bool { return n.quorum.Tables().Count(shard) > 0 },
 	}
 	if !n.cfg.Alone() {
