@@ -20,6 +20,7 @@ import (
 
 	"github.com/keeplog/keeplog/config"
 	"github.com/keeplog/keeplog/metadata"
+	"github.com/keeplog/keeplog/vfs"
 )
 
 // trio is three nodes over loopback, each with its own data directory.
@@ -29,6 +30,9 @@ type trio struct {
 	ports [3][3]int // of PLAINTEXT, CONTROLLER and REPLICATION
 	nodes [3]*Node
 	log   io.Writer
+	// fs are the nodes' file systems, the real one where there is none; dirs are the names of several data directories of each node.
+	fs   [3]vfs.FS
+	dirs []string
 }
 
 // freePorts picks ports that nobody listens on, below those that the system gives to connections that go out: a node that is down keeps its
@@ -55,14 +59,33 @@ func freePorts(t testing.TB) (ports [3][3]int) {
 
 func newTrio(t testing.TB) *trio {
 	t.Helper()
-	c := &trio{t: t, dir: t.TempDir(), ports: freePorts(t), log: t.Output()}
+	return startTrio(&trio{t: t})
+}
+
+// startTrio starts the three nodes, and stops them when the test ends.
+func startTrio(c *trio) *trio {
+	c.t.Helper()
+	c.dir, c.ports, c.log = c.t.TempDir(), freePorts(c.t), c.t.Output()
 	c.startAll()
-	t.Cleanup(func() {
+	c.t.Cleanup(func() {
 		for i := range c.nodes {
 			c.stop(i)
 		}
 	})
 	return c
+}
+
+// logDirs is log.dirs of a node.
+func (c *trio) logDirs(i int) string {
+	base := filepath.Join(c.dir, fmt.Sprint(i+1))
+	if len(c.dirs) == 0 {
+		return base
+	}
+	var list []string
+	for _, d := range c.dirs {
+		list = append(list, filepath.Join(base, d))
+	}
+	return strings.Join(list, ",")
 }
 
 func (c *trio) config(i int) *config.Broker {
@@ -72,7 +95,7 @@ func (c *trio) config(i int) *config.Broker {
 		voters = append(voters, fmt.Sprintf("%d@127.0.0.1:%d", j+1, c.ports[j][1]))
 	}
 	cfg, _, err := config.Load(config.Input{Set: []string{
-		fmt.Sprintf("node.id=%d", i+1), "log.dirs=" + filepath.Join(c.dir, fmt.Sprint(i+1)),
+		fmt.Sprintf("node.id=%d", i+1), "log.dirs=" + c.logDirs(i),
 		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d,REPLICATION://127.0.0.1:%d", c.ports[i][0], c.ports[i][1], c.ports[i][2]),
 		"controller.listener.names=CONTROLLER", "inter.broker.listener.name=REPLICATION", "controller.quorum.voters=" + strings.Join(voters, ","),
 		"keeplog.disk.reserve.bytes=0",
@@ -85,7 +108,7 @@ func (c *trio) config(i int) *config.Broker {
 
 func (c *trio) start(i int) error {
 	logger := slog.New(slog.NewTextHandler(c.log, nil)).With("n", i+1)
-	n, err := Open(c.t.Context(), Options{Config: c.config(i), Logger: logger, Level: slog.LevelInfo, Fatal: func(err error) { c.t.Error(err) }})
+	n, err := Open(c.t.Context(), Options{Config: c.config(i), FS: c.fs[i], Logger: logger, Level: slog.LevelInfo, Fatal: func(err error) { c.t.Error(err) }})
 	c.nodes[i] = n
 	return err
 }

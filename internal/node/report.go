@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/keeplog/keeplog/controller"
@@ -74,6 +75,7 @@ func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controlle
 			h.Offline = append(h.Offline, d.id)
 		}
 	}
+	h.Lost = append(slices.Clip(h.Lost), n.broken()...)
 	at, sent := n.o.Now(), time.Now()
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
@@ -90,6 +92,19 @@ func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controlle
 		n.lease.Store(&acknowledged{at, sent})
 	}
 	return a, err
+}
+
+// broken are the partitions that this broker can neither lead nor follow any more, and for which the cluster still counts on it: which
+// directory they were in nobody else knows.
+func (n *Node) broken() (lost []controller.PartitionRef) {
+	img := n.quorum.Image()
+	for _, id := range n.replicas.Broken() {
+		part, ok := img.Partition(id.TopicID, id.Partition)
+		if self := n.cfg.NodeID(); ok && len(part.Replicas) > 1 && (slices.Contains(part.ISR, self) || slices.Contains(part.ELR, self)) {
+			lost = append(lost, controller.PartitionRef{Topic: id.TopicID, Partition: id.Partition})
+		}
+	}
+	return lost
 }
 
 func peerHeartbeat(h *controller.Heartbeat) *peer.Heartbeat {

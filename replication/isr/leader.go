@@ -104,21 +104,27 @@ func newLeader(c leaderConfig) *leader {
 		highWatermark: c.highWatermark, stable: c.stable, logStart: c.logStart, hold: never,
 	}
 	l.adopt(c.state, c.now)
-	for i := range l.others { // a member is given the whole lag time to be heard of
-		if slices.Contains(l.inSync, l.others[i].id) {
-			l.others[i].caughtUp = c.now
-		}
-	}
 	l.advance(c.now)
 	return l
 }
 
-// adopt takes the image's state over; pending changes are not looked at.
+// adopt takes the image's state over; pending changes are not looked at. Whoever is not in sync any more, without this leader's knowledge,
+// may have lost what it had reported, or be unable to fetch: it is not waited for, nor asked back, before it has fetched again.
 func (l *leader) adopt(s partitionState, now time.Duration) {
+	for i := range l.others {
+		if o := &l.others[i]; slices.Contains(l.inSync, o.id) && !slices.Contains(s.inSync, o.id) {
+			*o = other{id: o.id, brokerEpoch: -1, written: -1, stable: -1, logStart: o.logStart, caughtUp: never, fetchedAt: never, leaderEnd: -1}
+		}
+	}
 	l.partitionEpoch, l.inSync = s.partitionEpoch, slices.Clone(s.inSync)
 	l.maximal = l.inSync
 	l.unclean = s.unclean
 	l.settings(s, now)
+	for i := range l.others { // a member is given the whole lag time to be heard of
+		if o := &l.others[i]; o.caughtUp == never && slices.Contains(l.inSync, o.id) {
+			o.caughtUp = now
+		}
+	}
 }
 
 // settings takes over what is not the in-sync set.

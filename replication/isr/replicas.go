@@ -496,16 +496,38 @@ func (r *Replicas) Problems() error {
 	return errors.Join(errs...)
 }
 
-// Missing lists the partitions whose disk lost data that was durable.
+// Missing lists the partitions whose disk lost data that was durable, and those that are Broken.
 func (r *Replicas) Missing() []log.Identity {
 	var lost []log.Identity
 	r.All(func(id log.Identity, p *Partition) bool {
-		if p.log != nil {
-			if _, ok := p.log.MissingData(); ok {
-				lost = append(lost, id)
-			}
+		missing := p.broken()
+		if p.log != nil && !missing {
+			_, missing = p.log.MissingData()
+		}
+		if missing {
+			lost = append(lost, id)
 		}
 		return true
 	})
 	return lost
+}
+
+// Broken lists the partitions that cannot be led or followed from here before a restart: their log did not open, for another reason than
+// want of space, or its data directory has gone offline since.
+func (r *Replicas) Broken() []log.Identity {
+	var out []log.Identity
+	r.All(func(id log.Identity, p *Partition) bool {
+		if p.broken() {
+			out = append(out, id)
+		}
+		return true
+	})
+	return out
+}
+
+func (p *Partition) broken() bool {
+	if p.log == nil {
+		return !errors.Is(p.openErr, log.ErrReserve)
+	}
+	return errors.Is(p.log.Err(), log.ErrOffline)
 }
