@@ -240,7 +240,7 @@ func TestInterrupt(t *testing.T) {
 	}
 	shown := lagBroker(t, func(q *lag.Query, topic [16]byte) *lag.Answer { return tellPart(q, topic, lag.Here) })
 	interrupted(t, addr, "a\n", "consume", "orders")
-	interrupted(t, shown, "billing  Empty  0        3    0s      -\n", "group", "lag", "--watch", "--no-headers")
+	interrupted(t, shown, "billing  Empty  0  3  0s  -\n", "group", "lag", "--watch", "--no-headers")
 }
 
 // interrupted runs the program, sends it SIGINT after its first line, and wants the exit code for that.

@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/keeplog/keeplog/lag"
@@ -267,7 +268,9 @@ func (s *session) lags(ctx context.Context, l *groupList, names []string) ([]gro
 		}
 	}
 	if answers.foreign {
-		s.foreignLag(ctx, names, rows)
+		if err := s.foreignLag(ctx, names, rows); err != nil {
+			return nil, nil, err
+		}
 	}
 	s.addUncommitted(ctx, views, rows)
 	out := make([]groupLag, 0, len(names))
@@ -278,24 +281,60 @@ func (s *session) lags(ctx context.Context, l *groupList, names []string) ([]gro
 }
 
 // foreignLag is for brokers that do not compute lags: what can be told from offsets alone.
-func (s *session) foreignLag(ctx context.Context, names []string, rows map[string]map[tp]lagRow) {
-	all, err := s.admin.Lag(ctx, names...)
-	if err != nil {
-		return
-	}
-	all.Each(func(d kadm.DescribedGroupLag) {
-		of := map[tp]lagRow{}
-		for _, p := range d.Lag.Sorted() {
-			if p.Commit.At < 0 {
-				continue
-			}
-			of[tp{p.Topic, p.Partition}] = lagRow{
-				Topic: p.Topic, Partition: p.Partition, Committed: known(p.Commit.At), Start: known(p.Start.Offset), End: known(p.End.Offset),
-				Lag: known(p.Lag), Trend: lag.TrendUnknown.String(),
+func (s *session) foreignLag(ctx context.Context, names []string, rows map[string]map[tp]lagRow) error {
+	fetched := s.admin.FetchManyOffsets(ctx, names...)
+	var keys []tp
+	for _, name := range names {
+		of, ok := fetched[name]
+		if !ok {
+			of.Err = kerr.CoordinatorNotAvailable
+		}
+		if of.Err == nil {
+			of.Err = of.Fetched.Error()
+		}
+		if of.Err != nil {
+			return s.answered("group "+name, of.Err, "")
+		}
+		rows[name] = map[tp]lagRow{}
+		for _, o := range of.Fetched.Sorted() {
+			if key := (tp{o.Topic, o.Partition}); o.At >= 0 {
+				rows[name][key] = lagRow{Topic: o.Topic, Partition: o.Partition, Committed: known(o.At), Trend: lag.TrendUnknown.String()}
+				keys = append(keys, key)
 			}
 		}
-		rows[d.Group] = of
-	})
+	}
+	slices.SortFunc(keys, tp.compare)
+	b, err := s.bounds(ctx, slices.Compact(keys), boundsOptions{wantEnd: true, patience: min(toExplain, s.app.flags.timeout/4)})
+	if err != nil {
+		return err
+	}
+	for _, of := range rows {
+		for key, r := range of {
+			r.within(b)
+			of[key] = r
+		}
+	}
+	return nil
+}
+
+// within adds the bounds of the partition, and what follows from them.
+func (r *lagRow) within(b *bounds) {
+	end, ok := b.end[r.key()]
+	if err := b.failed[r.key()]; err != nil || !ok {
+		if r.Error = "its leader does not tell"; errors.Is(err, kerr.LeaderNotAvailable) {
+			r.Error = "no leader"
+		}
+		return
+	}
+	start := b.start[r.key()]
+	r.Start, r.End = known(start), known(end)
+	if r.Committed == nil {
+		return
+	}
+	r.Lag = known(max(0, end-max(*r.Committed, start)))
+	if *r.Lag == 0 {
+		r.Behind = new(int64)
+	}
 }
 
 // addUncommitted adds rows for partitions that a member has and in which nothing is committed.
@@ -323,9 +362,8 @@ func (s *session) addUncommitted(ctx context.Context, views map[string]*groupVie
 	}
 	for _, of := range rows {
 		for key, r := range of {
-			if end, ok := b.end[key]; ok && r.Committed == nil {
-				r.End = known(end)
-				r.Start = known(b.start[key])
+			if missing[key] && r.Committed == nil {
+				r.within(b)
 				of[key] = r
 			}
 		}

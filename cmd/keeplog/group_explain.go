@@ -351,10 +351,10 @@ func (x *explaining) unread() {
 // progress says which members commit nothing, and how the group goes on where all is well.
 func (x *explaining) progress() {
 	type stuck struct {
-		keys  []tp
+		keys  []tp // of which something is committed in those in moved
+		moved []tp
 		since time.Time
 		waits int64
-		never bool
 	}
 	of := map[*groupMember]*stuck{}
 	for i := range x.lag.Partitions {
@@ -368,12 +368,15 @@ func (x *explaining) progress() {
 		}
 		m := of[r.owner]
 		if m == nil {
-			m = &stuck{since: r.moved, never: true}
+			m = &stuck{}
 			of[r.owner] = m
 		}
-		m.keys, m.never = append(m.keys, r.key()), m.never && never
-		if !never && (m.since.IsZero() || r.moved.After(m.since)) {
-			m.since = r.moved
+		m.keys = append(m.keys, r.key())
+		if !never {
+			m.moved = append(m.moved, r.key())
+			if r.moved.After(m.since) {
+				m.since = r.moved
+			}
 		}
 		m.waits += orZero(r.Lag)
 		if never {
@@ -383,11 +386,11 @@ func (x *explaining) progress() {
 	members := slices.SortedFunc(maps.Keys(of), func(a, b *groupMember) int { return cmp.Compare(a.name(), b.name()) })
 	for _, m := range members {
 		s := of[m]
-		did := "nothing was ever committed there"
-		if !s.never {
-			did = "what is committed there has not moved for " + shortTime(x.now.Sub(s.since))
+		did, past := "nothing was ever committed there", "--to start+1 --topic "+topicsOf(s.keys)
+		if len(s.moved) > 0 {
+			did, past = "what is committed there has not moved for "+shortTime(x.now.Sub(s.since)), "--to +1 --topic "+topicsOf(s.moved)
 		}
-		x.add("STUCK", "look at what that client does with the record it is at; if it never comes past it: keeplog group seek "+x.word+" --to +1 --topic "+topicsOf(s.keys)+" when the group is stopped",
+		x.add("STUCK", "look at what that client does with the record it is at; if it never comes past it: keeplog group seek "+x.word+" "+past+" when the group is stopped",
 			"%s has %s, and %s, while %s", m.name(), ranges(s.keys), did, waitText(s.waits))
 	}
 	x.pace(len(of) > 0)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -140,5 +141,45 @@ func TestListedLagIsTheWhole(t *testing.T) {
 		if code != exitPart || row.Lag != nil || !strings.Contains(words, "the whole lag is not known of billing") {
 			t.Errorf("exit %d\n%s%s", code, out, words)
 		}
+	}
+}
+
+// From a broker that computes no lags, offsets are told, and what it refuses is an error. Who has read all is not behind.
+func TestLagAtAnotherBroker(t *testing.T) {
+	c, addr := fakeBroker(t)
+	if code, _, words := keeplog(t, addr, "a\nb\nc\n", "produce", "orders"); code != exitDone {
+		t.Fatal(words)
+	}
+	seek := func(to string) {
+		t.Helper()
+		if code, _, words := keeplog(t, addr, "", "group", "seek", "billing", "--to", to, "--topic", "orders", "-y"); code != exitDone {
+			t.Fatal(words)
+		}
+	}
+	seek("end")
+	if code, out, words := keeplog(t, addr, "", "group", "lag", "billing", "--alert", "30s"); code != exitDone || !strings.Contains(out, "orders  0          3          3    0    0s      -      -") {
+		t.Errorf("exit %d\n%s%s", code, out, words)
+	}
+	seek("1")
+	if code, out, words := keeplog(t, addr, "", "group", "lag", "billing"); code != exitDone || !strings.Contains(out, "orders  0          1          3    2    -       -      -") {
+		t.Errorf("exit %d\n%s%s", code, out, words)
+	}
+	if code, _, words := keeplog(t, addr, "", "group", "lag", "billing", "--alert", "30s"); code != exitPart || !strings.Contains(words, "not known whether above 30s: billing") {
+		t.Errorf("exit %d\n%s", code, words)
+	}
+	c.ControlKey(int16(kmsg.OffsetFetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := r.ResponseKind().(*kmsg.OffsetFetchResponse)
+		resp.ErrorCode = kerr.GroupAuthorizationFailed.Code
+		for _, g := range r.(*kmsg.OffsetFetchRequest).Groups {
+			rg := kmsg.NewOffsetFetchResponseGroup()
+			rg.Group, rg.ErrorCode = g.Group, kerr.GroupAuthorizationFailed.Code
+			resp.Groups = append(resp.Groups, rg)
+		}
+		return resp, nil, true
+	})
+	code, out, words := keeplog(t, addr, "", "group", "lag", "billing")
+	if code != exitFailed || out != "" || !strings.HasPrefix(words, "error: group billing: GROUP_AUTHORIZATION_FAILED") {
+		t.Errorf("exit %d\n%s%s", code, out, words)
 	}
 }

@@ -143,3 +143,35 @@ func TestExplain(t *testing.T) {
 		}
 	}
 }
+
+// What explain says to try past a record that stops a member is taken by group seek: where nothing was committed +N has nothing to count from.
+func TestExplainSeeksPast(t *testing.T) {
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	n := func(v int64) *int64 { return &v }
+	never := func(p int32) lagRow { return lagRow{Topic: "orders", Partition: p, Start: n(0), End: n(9)} }
+	moved := func(p int32) lagRow {
+		return lagRow{Topic: "orders", Partition: p, Committed: n(1), Start: n(0), End: n(9), Lag: n(8), moved: now.Add(-time.Hour)}
+	}
+	for _, c := range []struct {
+		rows []lagRow
+		says string
+		try  string
+	}{
+		{[]lagRow{never(0), never(1)}, "a has orders:0-1, and nothing was ever committed there, while 18 records wait", "group seek g --to start+1 --topic orders:0,1 "},
+		{[]lagRow{moved(0), moved(1)}, "a has orders:0-1, and what is committed there has not moved for 1h, while 16 records wait", "group seek g --to +1 --topic orders:0,1 "},
+		{[]lagRow{never(0), moved(1)}, "a has orders:0-1, and what is committed there has not moved for 1h, while 17 records wait", "group seek g --to +1 --topic orders:1 "},
+	} {
+		member := groupMember{ID: "1", ClientID: "a"}
+		rows := map[tp]lagRow{}
+		for _, r := range c.rows {
+			rows[r.key()] = r
+			member.Partitions = append(member.Partitions, r.key())
+		}
+		g := sumUp(&groupView{listedGroup: listedGroup{name: "g", kind: "classic", state: "Stable"}, members: []groupMember{member}}, rows)
+		x := explaining{explanation: &explanation{}, lag: &g, now: now, word: "g"}
+		x.progress()
+		if len(x.Findings) != 1 || x.Findings[0].Message != c.says || !strings.Contains(x.Findings[0].Try, c.try) {
+			t.Errorf("%+v, want %s and %s", x.Findings, c.says, c.try)
+		}
+	}
+}
