@@ -99,12 +99,12 @@ func (p *planner) checkKnows(r *Registration) error {
 }
 
 // planLevel raises the level of the records as far as every node knows them, and then sets what a new cluster has. r is a broker that registers,
-// nil for none.
+// nil for none: on a node alone there is no other time for it.
 func (p *planner) planLevel(r *Registration) []metadata.Record {
 	if r != nil {
 		b, registered := p.img.Broker(r.ID)
-		if !registered {
-			return nil // with its first report
+		if !registered || p.heard != nil {
+			return nil
 		}
 		if p.known == nil {
 			p.known = map[metadata.BrokerID]knowledge{}
