@@ -375,3 +375,87 @@ func TestThePlanEndsWithTheFirstFailure(t *testing.T) {
 		t.Errorf("answers %v", errs)
 	}
 }
+
+// A broker whose session ends while others are being decided, and that reports then, is not fenced; one whose fencing is under way has its
+// lease renewed no more.
+func TestNobodyIsFencedWhoseLeaseIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shareWorld(t, 1)
+		begun := time.Now()
+		now := func() time.Duration { return time.Since(begun) }
+		beat := func(id int32) HeartbeatAnswer {
+			t.Helper()
+			a, err := s.c.Heartbeat(t.Context(), now(), Heartbeat{ID: id, Epoch: s.brokerEpoch(id), Applied: s.Image().Index()})
+			s.must(t, err)
+			return a
+		}
+		renewed := func(a HeartbeatAnswer) bool { return a.CaughtUp && !a.Fenced }
+		s.must(t, s.c.Tick(t.Context(), now()))
+		for id := int32(1); id <= 3; id++ {
+			beat(id)
+		}
+		for range 8 { // broker 3 is late
+			time.Sleep(400 * time.Millisecond)
+			beat(1)
+			beat(2)
+		}
+		l := &tardyLog{shared: s, release: make(chan struct{})}
+		s.c.o.Proposer = l
+		go func() {
+			_, _ = s.c.ElectLeaders(t.Context(), ElectLeadersRequest{Unclean: true})
+			_, _ = s.c.CreateTopics(t.Context(), CreateTopicsRequest{Topics: []CreateTopic{{Name: "more", Partitions: 1, Replicas: 1}}})
+		}()
+		synctest.Wait() // somebody has the turn
+		ticked := make(chan error)
+		go func() { ticked <- s.c.Tick(t.Context(), now()) }()
+		synctest.Wait() // the session of 3 has ended, and the tick waits for its turn
+		if !renewed(beat(3)) {
+			t.Fatal("its lease is not renewed")
+		}
+		close(l.release)
+		s.must(t, <-ticked)
+		if !s.Image().Alive(3) {
+			t.Error("fenced, with a lease of two seconds")
+		}
+
+		// Now it is fenced, and reports while that is in flight.
+		l.release = make(chan struct{})
+		fenced := make(chan error)
+		go func() { fenced <- s.c.Fence(t.Context(), 3, s.brokerEpoch(3)) }()
+		synctest.Wait()
+		if renewed(beat(3)) {
+			t.Error("its lease is renewed while it is being fenced")
+		}
+		close(l.release)
+		s.must(t, <-fenced)
+		if a := beat(3); !renewed(a) || !s.Image().Alive(3) {
+			t.Errorf("it is not back: %+v", a)
+		}
+
+		// And when that does not come to anything, it goes on.
+		l.proposals.Store(0)
+		l.fail = 1
+		if err := s.c.Fence(t.Context(), 3, s.brokerEpoch(3)); err == nil {
+			t.Error("fenced")
+		}
+		if !renewed(beat(3)) {
+			t.Error("a decision that came to nothing holds up its lease")
+		}
+
+		// It is fenced while a majority is asked who leads.
+		asked, answered := make(chan struct{}), make(chan struct{})
+		s.c.o.Verify = func(context.Context) error {
+			close(asked)
+			<-answered
+			return nil
+		}
+		told := make(chan HeartbeatAnswer)
+		go func() { told <- beat(3) }()
+		<-asked
+		s.must(t, s.c.Fence(t.Context(), 3, s.brokerEpoch(3)))
+		close(answered)
+		if a := <-told; renewed(a) {
+			t.Errorf("its lease is renewed after it was fenced: %+v", a)
+		}
+	})
+}

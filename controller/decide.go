@@ -103,6 +103,8 @@ func (o *outcome) wait(ctx context.Context) error {
 func (c *Controller) commit(ctx context.Context, term uint64, p *planner, records []metadata.Record, out *outcome) {
 	defer close(out.done)
 	defer func() { <-c.turn }()
+	c.inFlight(p.img, records, true)
+	defer c.inFlight(p.img, records, false)
 	for len(out.results) < len(records) && out.err == nil {
 		batch := records[len(out.results):]
 		batch = batch[:batchSize(batch)]
@@ -140,6 +142,13 @@ func (c *Controller) planner() *planner {
 	p := &planner{img: c.o.Proposer.Image(), static: c.o.Static, rand: c.o.Rand, newID: c.topicID, live: c.running}
 	p.heard, p.handed, p.known = c.hearing(p.img), c.handing(p.img), c.knowing()
 	return p
+}
+
+// inFlight notes that records, planned over img, are proposed, or that it is known what became of them.
+func (c *Controller) inFlight(img *metadata.Image, records []metadata.Record, on bool) {
+	c.liveMu.Lock()
+	defer c.liveMu.Unlock()
+	c.live.inFlight(img, records, on)
 }
 
 // noteCommitted takes note of a record that is in the log at an index, and was planned over img.

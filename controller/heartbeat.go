@@ -70,29 +70,58 @@ func (c *Controller) Heartbeat(ctx context.Context, now time.Duration, h Heartbe
 	if h.WantShutdown || b.ShuttingDown {
 		return c.shutDown(ctx, b, p)
 	}
-	a := HeartbeatAnswer{CaughtUp: p.applied >= p.need, Fenced: b.Fenced}
+	a := HeartbeatAnswer{CaughtUp: p.caughtUp(), Fenced: b.Fenced}
 	switch {
 	case h.WantFence && !b.Fenced:
 		a.Fenced = true
 		err = c.fence(ctx, h.ID, h.Epoch)
 	case !h.WantFence && b.Fenced && a.CaughtUp:
 		a.Fenced = false
-		err = c.Unfence(ctx, h.ID, h.Epoch)
+		err = c.ready(ctx, h.ID, h.Epoch)
 	}
-	if err != nil {
-		return HeartbeatAnswer{}, err
+	if err != nil || a.Fenced {
+		return a, err
 	}
-	if !a.Fenced && c.o.Verify != nil {
+	return c.renew(ctx, h.ID, h.Epoch)
+}
+
+// ready unfences a broker that knows everything that was taken away from it, when the decision is made.
+func (c *Controller) ready(ctx context.Context, id metadata.BrokerID, epoch int64) error {
+	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) {
+		if !c.caughtUp(id, epoch) {
+			return nil, nil
+		}
+		return p.planUnfence(id, epoch)
+	})
+	return err
+}
+
+// renew is the answer that renews a broker's lease, if nothing was taken away from it while a majority was asked whether this node leads.
+func (c *Controller) renew(ctx context.Context, id metadata.BrokerID, epoch int64) (HeartbeatAnswer, error) {
+	if c.o.Verify != nil {
 		if err := c.o.Verify(ctx); err != nil {
 			return HeartbeatAnswer{}, fmt.Errorf("%w: %w", ErrNotController, err)
 		}
 	}
-	return a, nil
+	caughtUp := c.caughtUp(id, epoch) // before the image: what is decided behind this has found the report
+	b, err := (&planner{img: c.o.Proposer.Image()}).brokerAt(id, epoch)
+	if err != nil {
+		return HeartbeatAnswer{}, err
+	}
+	return HeartbeatAnswer{CaughtUp: caughtUp, Fenced: b.Fenced}, nil
+}
+
+// caughtUp says that an incarnation of a broker knows everything that was taken away from it.
+func (c *Controller) caughtUp(id metadata.BrokerID, epoch int64) bool {
+	c.liveMu.Lock()
+	defer c.liveMu.Unlock()
+	p := c.live.pulses[id]
+	return p != nil && p.epoch == epoch && p.caughtUp()
 }
 
 // shutDown goes on with a controlled shutdown: leaderships are moved, all brokers hear of it, the broker is fenced.
 func (c *Controller) shutDown(ctx context.Context, b *metadata.Broker, p pulse) (HeartbeatAnswer, error) {
-	a := HeartbeatAnswer{CaughtUp: p.applied >= p.need, Fenced: b.Fenced, ShutDown: b.Fenced}
+	a := HeartbeatAnswer{CaughtUp: p.caughtUp(), Fenced: b.Fenced, ShutDown: b.Fenced}
 	if b.Fenced {
 		return a, nil
 	}
@@ -166,7 +195,15 @@ func (c *Controller) Tick(ctx context.Context, now time.Duration) error {
 	expired, tardy := c.live.expired(now), c.live.tardy(img, now)
 	c.liveMu.Unlock()
 	if len(expired) > 0 {
-		done, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planExpired(expired), nil })
+		done, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) {
+			c.liveMu.Lock()
+			expired = c.live.doom(p.img, now) // some may have reported while others were being decided
+			c.liveMu.Unlock()
+			if len(expired) == 0 {
+				return nil, nil
+			}
+			return p.planExpired(expired), nil
+		})
 		if err != nil {
 			return err
 		}

@@ -33,6 +33,8 @@ type pulse struct {
 	// applied is the newest index that it reported, need the one that it must have applied before it is unfenced: its
 	// registration, or what it was fenced with. It must not come back with leaderships that others have by now.
 	applied, need uint64
+	// doomed says that an entry which may raise need is in flight: until it is known what became of it, the broker counts as behind.
+	doomed bool
 	// settled is true once it was taken for dead, until it reports again.
 	settled bool
 	// ready is when it must be unfenced, or it loses the places in in-sync sets that it kept when it registered: others wait
@@ -119,19 +121,49 @@ func (l *liveness) grace() time.Duration {
 	return max(reportGrace, leaseTime-l.heardFormer())
 }
 
-// replaced: a broker that ceases to lead, or leaves an in-sync set, and does not know it yet, is given no more time to answer for what it led.
+// caughtUp says that the broker knows everything that was taken away from it.
+func (p *pulse) caughtUp() bool { return !p.doomed && p.applied >= p.need }
+
+// deposed are the brokers that a record takes something away from: those that it fences, that cease to lead or leave an in-sync set. One that
+// does not know it yet is given no more time to answer for what it led.
+func deposed(img *metadata.Image, rec metadata.Record) (ids []metadata.BrokerID) {
+	switch r := rec.(type) {
+	case metadata.BrokerFenced:
+		if r.Fenced {
+			ids = append(ids, r.ID)
+		}
+	case metadata.PartitionChanged:
+		was, ok := img.Partition(r.TopicID, r.Partition)
+		if !ok {
+			return nil
+		}
+		for _, id := range was.ISR {
+			if r.ISR != nil && !slices.Contains(*r.ISR, id) || r.Leader != nil && id == was.Leader && *r.Leader != id {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
+
+// inFlight notes that records, planned over img, are proposed, or that it is known what became of them.
+func (l *liveness) inFlight(img *metadata.Image, records []metadata.Record, on bool) {
+	for _, rec := range records {
+		for _, id := range deposed(img, rec) {
+			if p := l.pulses[id]; p != nil {
+				p.doomed = on
+			}
+		}
+	}
+}
+
+// replaced notes whom an accepted record has taken something away from.
 func (l *liveness) replaced(img *metadata.Image, rec metadata.Record, r metadata.Result, index uint64) {
-	c, ok := rec.(metadata.PartitionChanged)
-	if !ok || r.Refusal != metadata.Accepted || c.Leader == nil && c.ISR == nil {
+	if r.Refusal != metadata.Accepted {
 		return
 	}
-	was, ok := img.Partition(c.TopicID, c.Partition)
-	if !ok {
-		return
-	}
-	for _, id := range was.ISR {
-		left := c.ISR != nil && !slices.Contains(*c.ISR, id) || c.Leader != nil && id == was.Leader && *c.Leader != id
-		if p := l.pulses[id]; p != nil && left {
+	for _, id := range deposed(img, rec) {
+		if p := l.pulses[id]; p != nil {
 			p.need = max(p.need, index)
 		}
 	}
@@ -159,6 +191,18 @@ func (l *liveness) expired(now time.Duration) []metadata.BrokerID {
 		}
 	}
 	slices.Sort(ids)
+	return ids
+}
+
+// doom is expired when the decision is made: a report that comes behind it renews nothing. Who is live in the image gets a record that fences
+// it, with which the mark ends.
+func (l *liveness) doom(img *metadata.Image, now time.Duration) []metadata.BrokerID {
+	ids := l.expired(now)
+	for _, id := range ids {
+		if img.Alive(id) {
+			l.pulses[id].doomed = true
+		}
+	}
 	return ids
 }
 
