@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +29,28 @@ func hits(t *testing.T, h *kfake.FaultHandle, n int) {
 	}
 }
 
+// onlyTheFirstIsLed is a description of topic two in which nobody leads partition 1.
+func onlyTheFirstIsLed(r kmsg.Request, addr string, id [16]byte) kmsg.Response {
+	resp := r.ResponseKind().(*kmsg.MetadataResponse)
+	b := kmsg.NewMetadataResponseBroker()
+	host, port, _ := net.SplitHostPort(addr)
+	number, _ := strconv.Atoi(port)
+	b.Host, b.Port = host, int32(number)
+	resp.Brokers = append(resp.Brokers, b)
+	rt := kmsg.NewMetadataResponseTopic()
+	rt.Topic, rt.TopicID = kmsg.StringPtr("two"), id
+	for p, leader := range []int32{0, -1} {
+		rp := kmsg.NewMetadataResponseTopicPartition()
+		rp.Partition, rp.Leader, rp.Replicas = int32(p), leader, []int32{0}
+		if leader < 0 {
+			rp.ErrorCode = kerr.LeaderNotAvailable.Code
+		}
+		rt.Partitions = append(rt.Partitions, rp)
+	}
+	resp.Topics = append(resp.Topics, rt)
+	return resp
+}
+
 // A partition that lost its leader while others had theirs is read again when somebody leads it.
 func TestConsumeReadsAPartitionThatIsLedAgain(t *testing.T) {
 	c, addr := fakeBroker(t, kfake.SeedTopics(2, "two"))
@@ -33,12 +58,23 @@ func TestConsumeReadsAPartitionThatIsLedAgain(t *testing.T) {
 	produced(t, addr, "b\n", "two", "-p", "1")
 	cmd := start(addr, &stdout{room: -1}, "consume", "two", "-n", "4")
 	until(t, "a and b", func() bool { return len(cmd.out.String()) == 4 })
-	gone := kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata, kmsg.Fetch}, Topic: "two", Partitions: []int32{1}, Err: kerr.LeaderNotAvailable, Count: -1}
-	noLeader := c.Fault(gone)
-	hits(t, noLeader, 2)
+	id := c.TopicInfo("two").TopicID
+	var gone atomic.Bool
+	var told atomic.Int32
+	gone.Store(true)
+	c.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if !gone.Load() {
+			return nil, nil, false
+		}
+		told.Add(1)
+		return onlyTheFirstIsLed(r, addr, id), nil, true
+	})
+	hits(t, c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "two", Partitions: []int32{1}, Err: kerr.NotLeaderForPartition}), 1)
+	until(t, "that it asks who leads", func() bool { return told.Load() > 0 })
 	produced(t, addr, "c\n", "two", "-p", "0")
 	until(t, "what the other leader has", func() bool { return len(cmd.out.String()) == 6 })
-	noLeader.Remove()
+	gone.Store(false)
 	produced(t, addr, "d\n", "two", "-p", "1")
 	if code := cmd.wait(t); code != 0 || cmd.out.String()[4:] != "c\nd\n" {
 		t.Fatalf("exit %d, %q\n%s", code, cmd.out, cmd.words)
