@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/record"
 )
 
@@ -155,6 +156,9 @@ func (m *Move) Copied() (end record.Offset, size int64) {
 
 // cut notes a truncation of the log that is copied. It does not wait for the copy.
 func (m *Move) cut(at record.Offset, all bool) {
+	if invariant.Seeded(invariant.CutNotFollowed) {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch p := &m.pending; {

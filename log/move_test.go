@@ -308,6 +308,24 @@ func TestMoveFails(t *testing.T) {
 	}
 }
 
+// startsWhole starts with what a crash would leave now, and looks for everything in the one directory that has the replica.
+func (d *twoDirs) startsWhole(disk *vfs.CrashFS) error {
+	for i, after := range []*vfs.CrashFS{disk.ForkKilled(), disk.Fork(vfs.Policy{Kind: vfs.KeepNone}, 1), disk.Fork(vfs.Policy{Kind: vfs.KeepAll}, 1)} {
+		r, s := *d.r, *d.s
+		r.logs, s.logs = strings.Builder{}, strings.Builder{}
+		again := &twoDirs{r: &r, s: &s}
+		if err := again.open(after); err != nil {
+			return fmt.Errorf("crash %d: %w", i, err)
+		}
+		home, err := again.home()
+		if err != nil {
+			return fmt.Errorf("crash %d: %w\n%s", i, err, again.logs())
+		}
+		home.verify(home.log(0))
+	}
+	return nil
+}
+
 // moveWithFault has one call of a move fail; false where there were fewer.
 func moveWithFault(t *testing.T, call int, errno syscall.Errno) bool {
 	t.Helper()
@@ -349,33 +367,25 @@ func moveWithFault(t *testing.T, call int, errno syscall.Errno) bool {
 			err = nil
 		}
 	}
-	if m != nil && now == l && l.Err() == nil {
-		_ = m.Drop()
-	}
 	faulty.Heal()
-	for range 3 {
-		if err := add(at, now); err != nil && now.Err() == nil {
-			t.Fatalf("call %d: %v\n%s", call, err, d.logs())
-		}
-	}
-	for _, after := range []*vfs.CrashFS{disk.ForkKilled(), disk.Fork(vfs.Policy{Kind: vfs.KeepNone}, 1), disk.Fork(vfs.Policy{Kind: vfs.KeepAll}, 1)} {
-		again := &twoDirs{}
-		for i, r := range d.rigs() {
-			c := *r
-			c.logs = strings.Builder{}
-			if i == 0 {
-				again.r = &c
-			} else {
-				again.s = &c
+	check := func(when string) {
+		t.Helper()
+		for range 3 {
+			if err := add(at, now); err != nil && now.Err() == nil {
+				t.Fatalf("call %d, %s: %v\n%s", call, when, err, d.logs())
 			}
 		}
-		must(t, again.open(after))
-		home, err := again.home()
-		if err != nil {
-			t.Fatalf("call %d: %v\n%s\n%s", call, err, d.logs(), again.logs())
+		if err := d.startsWhole(disk); err != nil {
+			t.Fatalf("call %d, %s: %v\n%s", call, when, err, d.logs())
 		}
-		home.verify(home.log(0))
 	}
+	if m != nil && now == l {
+		check("before the copy is dropped")
+		if l.Err() == nil {
+			_ = m.Drop()
+		}
+	}
+	check("in the end")
 	return fault.Hits() > 0
 }
 
@@ -464,5 +474,46 @@ func TestMoveTakesAbortedTransactionsAlong(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Fatalf("there are %v\nwanted are %v", got, want)
+	}
+}
+
+// From the moment on at which the log that takes over is in use, every crash leaves it whole.
+func TestMoveIsDurableAtOnce(t *testing.T) {
+	disk := vfs.NewCrash()
+	d := newTwoDirs(t, disk, crashConfig())
+	l := d.r.log(0)
+	for range 20 {
+		d.r.add(l, sent{size: 200})
+	}
+	d.s.model = d.r.model
+	m, err := BeginMove(l, d.s.dir, nil)
+	must(t, err)
+	for done := false; !done; {
+		_, done, err = m.Step(make([]byte, 2000))
+		must(t, err)
+	}
+	must(t, m.TakeOver(make([]byte, 2000), func(*Log) { must(t, d.startsWhole(disk)) }))
+	must(t, d.startsWhole(disk))
+}
+
+// Producers whose batches are all deleted are known where the log goes.
+func TestMoveTakesProducersAlong(t *testing.T) {
+	d := newTwoDirs(t, vfs.NewMem(), crashConfig())
+	l := d.r.log(0)
+	old := sent{id: 9, size: 200}
+	d.r.add(l, old)
+	for i := range 20 {
+		d.r.add(l, sent{id: 7, seq: record.Sequence(i), size: 200})
+	}
+	must(t, l.AdvanceStart(5))
+	before := l.Producers()
+	m, err := BeginMove(l, d.s.dir, nil)
+	must(t, err)
+	next := through(t, m)
+	if got := next.Producers(); len(got) != 2 || !slices.Equal(got, before) {
+		t.Fatalf("producers %+v, before %+v", got, before)
+	}
+	if a, _, err := d.s.write(next, old); err != nil || !a.Duplicate || a.Base != 0 {
+		t.Fatalf("sent again: %+v, %v", a, err)
 	}
 }

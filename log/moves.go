@@ -8,6 +8,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/keeplog/keeplog/internal/invariant"
 )
 
 // claim is one directory of a partition, of several that may be there after a stop.
@@ -33,7 +35,8 @@ func (c *claim) rank() int64 {
 // kin says that both are of one lineage, as far as the marks tell: the one with the larger number of moves came from the other one, which
 // took nothing after that.
 func (c *claim) kin(o *claim) bool {
-	return c.marked && o.marked && c.mark.Lineage != 0 && c.mark.Lineage == o.mark.Lineage && c.at.TopicID == o.at.TopicID
+	one := c.mark.Lineage != 0 && c.mark.Lineage == o.mark.Lineage || invariant.Seeded(invariant.LineageIgnored)
+	return c.marked && o.marked && one && c.at.TopicID == o.at.TopicID
 }
 
 // SettleMoves brings the moves to an end that the last stop has interrupted, once all data directories of a node are open and before a log
@@ -259,7 +262,7 @@ func (m *Mark) here() bool { return !m.Future && !m.Leaving }
 // descend takes on what a mark tells of the moves. Where the last stop came while a move was being decided, the log may be in another
 // directory too, which is not there now: what is written here from now on is of a lineage of its own, durably.
 func (l *Log) descend(mark *Mark) error {
-	if mark.Leaving || mark.Arrived {
+	if (mark.Leaving || mark.Arrived) && !invariant.Seeded(invariant.OneLineageForTwo) {
 		mark.Leaving, mark.Arrived, mark.Lineage = false, false, newLineage()
 		if err := l.dir.marks.putFirm(*mark); err != nil {
 			return l.failed(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keeplog/keeplog/index"
+	"github.com/keeplog/keeplog/internal/invariant"
 	"github.com/keeplog/keeplog/record"
 	"github.com/keeplog/keeplog/segment"
 )
@@ -91,6 +92,9 @@ func (l *Log) freeze() (thaw func(), err error) {
 
 // hold lets appends, truncations and rolls wait for the release. The caller holds flushMu.
 func (l *Log) hold() (release func()) {
+	if invariant.Seeded(invariant.LogNotHeld) {
+		return func() {}
+	}
 	l.lockWriter()
 	changing := make(chan struct{})
 	l.w.cutting = changing
@@ -126,6 +130,9 @@ func (m *Move) exchange(buf []byte) (*Log, error) {
 		return next, nil
 	}
 	l.leaving = false
+	if invariant.Seeded(invariant.OutcomeNotOutdone) {
+		return nil, err
+	}
 	// the mark that decides may be on the disk, or come there: the one here outdoes it before anything else is written
 	l.moves = m.future.moves + 1
 	if perr := l.putFirmLocked(); perr != nil {
@@ -182,7 +189,9 @@ func (m *Move) handOver() error {
 	}
 	f.mu.Lock()
 	seen := f.dir.o.Now().UnixMilli()
-	f.w.producers.load(producers, seen)
+	if !invariant.Seeded(invariant.ProducersNotHanded) {
+		f.w.producers.load(producers, seen)
+	}
 	f.w.producers.changed = true
 	f.w.epochs = known
 	gap := f.w.next < next
@@ -301,8 +310,10 @@ func (m *Move) decide() (*Log, error) {
 	if err != nil {
 		return nil, f.failed(err)
 	}
-	if err := f.dir.syncMarks(); err != nil {
-		return nil, err
+	if !invariant.Seeded(invariant.MoveNotDurable) {
+		if err := f.dir.syncMarks(); err != nil {
+			return nil, err
+		}
 	}
 	named, err := f.dir.takeName(f.path, final)
 	if named {
