@@ -235,23 +235,36 @@ func (l *liveness) dead(index uint64, ids ...metadata.BrokerID) {
 // running says whether the process of a registered broker is running, as far as is known, when another registers in its
 // place. Data directories are locked by the process that has them. So before its first report to a new controller, and while
 // it is fenced, it counts as running only if the other one has none of its directories; one that has finished its controlled
-// shutdown never does.
+// shutdown never does. A controller that has not looked at this incarnation yet knows as little; on a node alone nobody ever looks.
 func (l *liveness) running(b *metadata.Broker, r *Registration) bool {
-	p := l.pulses[b.ID]
-	if p == nil || p.epoch != b.Epoch || p.settled || l.now > p.until || b.Fenced && b.ShuttingDown {
+	p := l.pulse(b)
+	switch {
+	case !l.ticked || b.Fenced && b.ShuttingDown:
+		return false
+	case p == nil:
+		return !share(b.Directories, r.Directories)
+	case p.settled || l.now > p.until:
 		return false
 	}
 	return p.heard && !b.Fenced || !share(b.Directories, r.Directories)
+}
+
+// pulse is what is known of the incarnation that the image has; nil where this controller has not looked at it yet.
+func (l *liveness) pulse(b *metadata.Broker) *pulse {
+	if p := l.pulses[b.ID]; p != nil && p.epoch == b.Epoch {
+		return p
+	}
+	return nil
 }
 
 func share(a, b []metadata.DirectoryID) bool {
 	return slices.ContainsFunc(a, func(d metadata.DirectoryID) bool { return slices.Contains(b, d) })
 }
 
-// applied says that every live broker but one has applied an index.
+// applied says that every live broker but one has applied an index, as far as it has said so.
 func (l *liveness) applied(img *metadata.Image, index uint64, except metadata.BrokerID) bool {
 	for _, b := range img.Brokers() {
-		if p := l.pulses[b.ID]; b.ID != except && !b.Fenced && p != nil && p.applied < index {
+		if p := l.pulse(b); b.ID != except && !b.Fenced && (p == nil || p.applied < index) {
 			return false
 		}
 	}
@@ -281,9 +294,10 @@ func (l *liveness) heard(img *metadata.Image, of leadership, ids []metadata.Brok
 		l.told[of] = index
 	}
 	for _, id := range ids {
-		b, ok := img.Broker(id)
-		if p := l.pulses[id]; ok && !b.Fenced && (p == nil || p.epoch != b.Epoch || p.applied < index) {
-			return false
+		if b, ok := img.Broker(id); ok && !b.Fenced {
+			if p := l.pulse(b); p == nil || p.applied < index {
+				return false
+			}
 		}
 	}
 	delete(l.told, of)

@@ -189,8 +189,11 @@ func (l *liveness) handed(img *metadata.Image, shard int32) bool {
 		return l.applied(img, uint64(index), metadata.NoLeader)
 	}
 	b, ok := img.Broker(r.from)
-	p := l.pulses[r.from]
-	return !ok || b.Fenced || p == nil || p.epoch != b.Epoch || p.applied >= uint64(index)
+	if !ok || b.Fenced || b.Epoch > index { // gone, or a process that never had it
+		return true
+	}
+	p := l.pulse(b)
+	return p != nil && p.applied >= uint64(index)
 }
 
 // steady says that the brokers that may have shards have been the same for a while.
