@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,34 +42,51 @@ func (l *groupList) names() []string { return slices.Sorted(maps.Keys(l.groups))
 
 // groups asks every broker for its groups, again for a while where one is still loading them.
 func (s *session) groups(ctx context.Context) (*groupList, error) {
-	for {
-		l := &groupList{groups: map[string]*listedGroup{}, failed: map[int32]error{}}
-		loading := false
-		for _, shard := range s.client.RequestSharded(ctx, kmsg.NewPtrListGroupsRequest()) {
-			err := shard.Err
-			if resp, ok := shard.Resp.(*kmsg.ListGroupsResponse); err == nil && ok {
-				if err = kerr.ErrorForCode(resp.ErrorCode); err == nil {
-					l.add(resp, shard.Meta.NodeID)
+	m, err := s.admin.BrokerMetadata(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := &groupList{groups: map[string]*listedGroup{}, failed: map[int32]error{}}
+	limit(ctx, brokerAnswers, func(ctx context.Context) {
+		var mu sync.Mutex
+		var asking sync.WaitGroup
+		for _, broker := range m.Brokers.NodeIDs() {
+			asking.Go(func() {
+				resp, err := s.listGroups(ctx, broker)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					l.failed[broker] = err
+				} else {
+					l.add(resp, broker)
 				}
-			}
-			if err != nil {
-				l.failed[shard.Meta.NodeID] = err
-				loading = loading || errors.Is(err, kerr.CoordinatorLoadInProgress)
-			}
+			})
 		}
-		if loading {
-			select {
-			case <-time.After(retryPause):
-				continue
-			case <-ctx.Done():
-			}
+		asking.Wait()
+	})
+	if len(l.failed) == len(m.Brokers) {
+		for _, broker := range slices.Sorted(maps.Keys(l.failed)) {
+			return nil, l.failed[broker]
 		}
-		if len(l.groups) == 0 && len(l.failed) > 0 {
-			for _, err := range l.failed {
-				return nil, err
-			}
+	}
+	return l, nil
+}
+
+// listGroups asks one broker, as long as it answers that it is loading them.
+func (s *session) listGroups(ctx context.Context, broker int32) (*kmsg.ListGroupsResponse, error) {
+	for {
+		resp, err := kmsg.NewPtrListGroupsRequest().RequestWith(ctx, s.client.Broker(int(broker)))
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
 		}
-		return l, nil
+		if !errors.Is(err, kerr.CoordinatorLoadInProgress) {
+			return resp, err
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return nil, err
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -282,7 +283,8 @@ func (s *session) lags(ctx context.Context, l *groupList, names []string) ([]gro
 
 // foreignLag is for brokers that do not compute lags: what can be told from offsets alone.
 func (s *session) foreignLag(ctx context.Context, names []string, rows map[string]map[tp]lagRow) error {
-	fetched := s.admin.FetchManyOffsets(ctx, names...)
+	var fetched kadm.FetchOffsetsResponses
+	limit(ctx, brokerAnswers, func(ctx context.Context) { fetched = s.admin.FetchManyOffsets(ctx, names...) })
 	var keys []tp
 	for _, name := range names {
 		of, ok := fetched[name]

@@ -97,9 +97,9 @@ func (s *session) explainGroup(ctx context.Context, l *groupList, name string) (
 		return nil, err
 	}
 	x := explaining{e, &all[0], s.app.now(), shellWord(name)}
-	unreachable := s.coordinatorFails(ctx, l, name)
-	if x.lag.view.err != nil && unreachable == nil {
-		unreachable = x.lag.view.err
+	unreachable := x.lag.view.unreachable()
+	if v := x.lag.view; l.groups[name] == nil && (errors.Is(v.err, kerr.GroupIDNotFound) || v.err == nil && v.state == "Dead") {
+		return nil, (&groupList{groups: l.groups}).missing(s, name) // the coordinator says so
 	}
 	if l.groups[name] == nil && (unreachable == nil || len(x.lag.Partitions) == 0 && len(l.failed) == 0) {
 		return nil, l.missing(s, name)
@@ -122,28 +122,15 @@ func (s *session) explainGroup(ctx context.Context, l *groupList, name string) (
 	return e, nil
 }
 
-// coordinatorFails is why nobody answers for a group, nil when somebody does.
-func (s *session) coordinatorFails(ctx context.Context, l *groupList, name string) error {
-	if g := l.groups[name]; g != nil {
+// unreachable is why nobody answers for the group, nil when somebody does.
+func (v *groupView) unreachable() error {
+	switch {
+	case errors.Is(v.err, kerr.GroupIDNotFound): // an answer
 		return nil
+	case errors.Is(v.err, context.DeadlineExceeded):
+		return kerr.CoordinatorNotAvailable
 	}
-	var err error
-	limit(ctx, toExplain, func(ctx context.Context) {
-		found := s.admin.FindGroupCoordinators(ctx, name)
-		c, ok := found[name]
-		switch {
-		case !ok && ctx.Err() != nil:
-			err = kerr.CoordinatorNotAvailable
-		case ok && c.Err != nil:
-			err = c.Err
-		case ok && l.failed[c.NodeID] != nil:
-			err = l.failed[c.NodeID]
-		}
-	})
-	if err != nil && errors.Is(err, context.DeadlineExceeded) {
-		err = kerr.CoordinatorNotAvailable
-	}
-	return err
+	return v.err
 }
 
 // explaining is what is known of one group.

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/keeplog/keeplog/lag"
@@ -24,16 +23,13 @@ func lagBroker(t *testing.T, tell func(q *lag.Query, topic [16]byte) *lag.Answer
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	m, err := kadm.NewClient(client).Metadata(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
 	listEmpty(c, "billing")
+	answerLag(t, c, c.TopicInfo("orders").TopicID, tell)
+	return c.ListenAddrs()[0]
+}
+
+// answerLag has a broker answer questions about lag.
+func answerLag(t *testing.T, c *kfake.Cluster, topic [16]byte, tell func(q *lag.Query, topic [16]byte) *lag.Answer) {
 	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		resp := r.ResponseKind().(*kmsg.ListOffsetsResponse)
@@ -45,13 +41,12 @@ func lagBroker(t *testing.T, tell func(q *lag.Query, topic [16]byte) *lag.Answer
 				return
 			}
 			asked = true
-			if a := tell(q, m.Topics["orders"].ID); a != nil {
+			if a := tell(q, topic); a != nil {
 				resp.UnknownTags.Set(api.TagLag, lag.AppendAnswer(nil, a))
 			}
 		})
 		return resp, nil, asked
 	})
-	return c.ListenAddrs()[0]
 }
 
 // listEmpty has a broker list an empty group.
@@ -181,5 +176,54 @@ func TestLagAtAnotherBroker(t *testing.T) {
 	code, out, words := keeplog(t, addr, "", "group", "lag", "billing")
 	if code != exitFailed || out != "" || !strings.HasPrefix(words, "error: group billing: GROUP_AUTHORIZATION_FAILED") {
 		t.Errorf("exit %d\n%s%s", code, out, words)
+	}
+}
+
+// Commands about groups say what a silent broker keeps from them, and soon.
+func TestGroupsBesideASilentBroker(t *testing.T) {
+	for _, foreign := range []bool{false, true} {
+		c, addr := halfSilentCluster(t)
+		listEmpty(c, "billing")
+		if !foreign {
+			answerLag(t, c, c.TopicInfo("halves").TopicID, func(q *lag.Query, topic [16]byte) *lag.Answer { return tellPart(q, topic, lag.Elsewhere) })
+		}
+		for _, tc := range []struct {
+			args  string
+			exit  int
+			words []string
+			only  string // ours, foreign or both
+		}{
+			{"list", exitPart, []string{"billing  Empty  classic  0        0            -", "broker 7 does not list its groups: no answer"}, "both"},
+			{"lag", exitPart, []string{"≥3", "broker 7 does not answer"}, "ours"},
+			{"lag billing", exitPart, []string{"its leader does not tell", "≥3", "broker 7 does not answer"}, "ours"},
+			{"describe billing", exitPart, []string{"≥3", "broker 7 does not answer"}, "ours"},
+			{"explain billing", exitDone, []string{"lag at least 3, not known in 1 partition", "broker 7 does not answer (no answer)"}, "ours"},
+			{"explain quiet", exitDone, []string{"its coordinator cannot be reached", "broker 7 does not answer (no answer)"}, "ours"},
+			{"lag quiet", exitUnreachable, []string{"group quiet: its coordinator cannot be asked", "broker 7 does not list its groups: no answer"}, "ours"},
+			{"describe quiet", exitUnreachable, []string{"group quiet: its coordinator cannot be asked"}, "both"},
+			{"explain quiet", exitUnreachable, []string{"cannot reach broker 7"}, "foreign"},
+			{"seek quiet --to start -y", exitUnreachable, []string{"group quiet: its coordinator cannot be asked"}, "both"},
+			{"delete quiet -y", exitUnreachable, []string{"group quiet: its coordinator cannot be asked"}, "both"},
+		} {
+			if tc.only != "both" && foreign != (tc.only == "foreign") {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, %v", tc.args, foreign), func(t *testing.T) {
+				t.Parallel()
+				begun := time.Now()
+				code, out, words := soon(t, addr, append([]string{"group"}, strings.Fields(tc.args)...)...)
+				if took := time.Since(begun); took > 8*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				if code != tc.exit {
+					t.Errorf("exit %d\n%s%s", code, out, words)
+				}
+				for _, want := range tc.words {
+					if !strings.Contains(out+words, want) {
+						t.Errorf("no %q in\n%s%s", want, out, words)
+					}
+				}
+			})
+		}
 	}
 }

@@ -57,7 +57,8 @@ func (v *groupView) owners() map[tp]*groupMember {
 	return out
 }
 
-// describeGroups asks the coordinators of groups that are listed; those without members are known. Every name has a view.
+// describeGroups asks the coordinators of groups that are listed; those without members are known. Every name has a view. A coordinator that does
+// not answer costs toExplain.
 func (s *session) describeGroups(ctx context.Context, l *groupList, names []string) map[string]*groupView {
 	out := map[string]*groupView{}
 	classic, consumer := kmsg.NewPtrDescribeGroupsRequest(), kmsg.NewPtrConsumerGroupDescribeRequest()
@@ -75,35 +76,45 @@ func (s *session) describeGroups(ctx context.Context, l *groupList, names []stri
 			classic.Groups = append(classic.Groups, name)
 		}
 	}
-	if len(classic.Groups) > 0 {
-		for _, shard := range s.client.RequestSharded(ctx, classic) {
-			if shard.Err != nil {
-				failGroups(out, shard.Req.(*kmsg.DescribeGroupsRequest).Groups, shard.Err)
-				continue
-			}
-			for i := range shard.Resp.(*kmsg.DescribeGroupsResponse).Groups {
-				g := &shard.Resp.(*kmsg.DescribeGroupsResponse).Groups[i]
-				if v := out[g.Group]; v != nil {
-					v.classic(g)
-				}
-			}
+	limit(ctx, toExplain, func(ctx context.Context) {
+		if len(classic.Groups) > 0 {
+			s.describeClassic(ctx, classic, out)
 		}
-	}
-	if len(consumer.Groups) > 0 {
-		for _, shard := range s.client.RequestSharded(ctx, consumer) {
-			if shard.Err != nil {
-				failGroups(out, shard.Req.(*kmsg.ConsumerGroupDescribeRequest).Groups, shard.Err)
-				continue
-			}
-			for i := range shard.Resp.(*kmsg.ConsumerGroupDescribeResponse).Groups {
-				g := &shard.Resp.(*kmsg.ConsumerGroupDescribeResponse).Groups[i]
-				if v := out[g.Group]; v != nil {
-					v.consumer(g)
-				}
-			}
+		if len(consumer.Groups) > 0 {
+			s.describeConsumer(ctx, consumer, out)
 		}
-	}
+	})
 	return out
+}
+
+func (s *session) describeClassic(ctx context.Context, req *kmsg.DescribeGroupsRequest, out map[string]*groupView) {
+	for _, shard := range s.client.RequestSharded(ctx, req) {
+		if shard.Err != nil {
+			failGroups(out, shard.Req.(*kmsg.DescribeGroupsRequest).Groups, shard.Err)
+			continue
+		}
+		for i := range shard.Resp.(*kmsg.DescribeGroupsResponse).Groups {
+			g := &shard.Resp.(*kmsg.DescribeGroupsResponse).Groups[i]
+			if v := out[g.Group]; v != nil {
+				v.classic(g)
+			}
+		}
+	}
+}
+
+func (s *session) describeConsumer(ctx context.Context, req *kmsg.ConsumerGroupDescribeRequest, out map[string]*groupView) {
+	for _, shard := range s.client.RequestSharded(ctx, req) {
+		if shard.Err != nil {
+			failGroups(out, shard.Req.(*kmsg.ConsumerGroupDescribeRequest).Groups, shard.Err)
+			continue
+		}
+		for i := range shard.Resp.(*kmsg.ConsumerGroupDescribeResponse).Groups {
+			g := &shard.Resp.(*kmsg.ConsumerGroupDescribeResponse).Groups[i]
+			if v := out[g.Group]; v != nil {
+				v.consumer(g)
+			}
+		}
+	}
 }
 
 func failGroups(out map[string]*groupView, names []string, err error) {
