@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +30,17 @@ func leaveOut(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b := imageOfOlder(t, img)
+	out := append(data[:at:at], b...)
+	out = binary.BigEndian.AppendUint64(out, uint64(len(b)))
+	out = binary.BigEndian.AppendUint32(out, crc32.Checksum(out, castagnoli))
+	if err := os.WriteFile(file, out, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func imageOfOlder(t *testing.T, img *metadata.Image) []byte {
+	t.Helper()
 	var image bytes.Buffer
 	if err := img.WriteSnapshot(&image, nil); err != nil { // no groups
 		t.Fatal(err)
@@ -39,13 +52,30 @@ func leaveOut(t *testing.T, file string) {
 		t.Fatalf("the image counts %d records ignored", b[count])
 	}
 	b[count] = 7
-	b = binary.BigEndian.AppendUint32(b[:len(b)-4], crc32.Checksum(b[:len(b)-4], castagnoli))
-	out := append(data[:at:at], b...)
-	out = binary.BigEndian.AppendUint64(out, uint64(len(b)))
-	out = binary.BigEndian.AppendUint32(out, crc32.Checksum(out, castagnoli))
-	if err := os.WriteFile(file, out, 0o600); err != nil {
+	return binary.BigEndian.AppendUint32(b[:len(b)-4], crc32.Checksum(b[:len(b)-4], castagnoli))
+}
+
+// TestLeaderOfAnOlderVersion: the snapshot of a leader that has passed over records of groups is not taken; the member stays where it is.
+func TestLeaderOfAnOlderVersion(t *testing.T) {
+	n := newNode(t, vfs.NewMem(), "/", &MemStore{}).open()
+	n.propose(topics(0, 5)...)
+	img := n.q.Image()
+	f := newFSM(slog.New(slog.DiscardHandler), func(err error) { t.Error(err) })
+	f.check = func(*metadata.Image) error { return nil }
+	if err := f.Restore(io.NopCloser(bytes.NewReader(imageOfOlder(t, img)))); !errors.Is(err, metadata.ErrIncomplete) {
+		t.Error(err)
+	}
+	if f.image.Load().Index() != 0 || f.stuck != nil {
+		t.Error(f.image.Load().Index(), f.stuck)
+	}
+	var whole bytes.Buffer
+	if err := img.WriteSnapshot(&whole, nil); err != nil {
 		t.Fatal(err)
 	}
+	if err := f.Restore(io.NopCloser(&whole)); err != nil || f.image.Load().TopicCount() != 5 {
+		t.Error(err, f.image.Load().TopicCount())
+	}
+	n.close()
 }
 
 // TestSnapshotOfAnOlderVersion: a snapshot that was taken by a version which did not know the records of groups, although they were in the log
