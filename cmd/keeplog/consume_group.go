@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os/signal"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -24,6 +26,8 @@ const (
 	// settleTime is how long a member that stops at the end waits for partitions that others may have to give up first.
 	settleTime = 3 * time.Second
 	pollWait   = 250 * time.Millisecond
+	// exitPipe is how a shell tells of a program that ended as nobody read from its pipe.
+	exitPipe = 128 + int(syscall.SIGPIPE)
 )
 
 // grouped is one run of consume as a member of a group.
@@ -79,6 +83,7 @@ func (a *app) consumeAsMember(ctx context.Context, flags *consumeFlags, topics [
 	if err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // it is an error of the write instead, so that the member can leave its group
 	g := &grouped{app: a, flags: flags, out: out, where: where, parts: map[tp]*owned{}, moved: time.Now(), ids: map[string][16]byte{}}
 	if g.plan, err = a.connect(ctx); err != nil {
 		return err
@@ -97,6 +102,9 @@ func (a *app) consumeAsMember(ctx context.Context, flags *consumeFlags, topics [
 	}
 	err = errors.Join(err, g.leave(err))
 	a.clearProgress()
+	if out.unheard {
+		return &cliError{msg: "nobody reads from the pipe", exit: exitPipe, told: true}
+	}
 	if err == nil && out.skipped > 0 {
 		e := failf("--jq failed for %s", count(out.skipped, "record"))
 		e.exit = exitPart

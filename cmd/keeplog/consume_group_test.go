@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -297,5 +300,39 @@ func TestGroupTellsWhatItWaitsFor(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A member whose reader goes, as in "| head", commits nothing more and leaves its group at once.
+func TestGroupMemberLeavesAClosedPipe(t *testing.T) {
+	c, addr := fakeBroker(t)
+	produced(t, addr, "a\n", "orders")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Args = []string{"keeplog", "consume", "-g", "g", "orders"}
+	cmd.Env = append(os.Environ(), "KEEPLOG_BROKERS="+addr)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words bytes.Buffer
+	cmd.Stderr = &words
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "a\n" || err != nil {
+		t.Errorf("read %q, %v", line, err)
+	}
+	_ = out.Close()
+	produced(t, addr, "b\n", "orders")
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitPipe || strings.Contains(words.String(), "error") {
+		t.Errorf("ended with %v\n%s", err, &words)
+	}
+	if info := c.GroupInfo("g"); len(info.Members) != 0 || info.Commits["orders"][0].Offset != 1 {
+		t.Errorf("left behind: %+v", info)
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/itchyny/gojq"
@@ -45,6 +47,7 @@ type printer struct {
 	committed bool
 	skipped   int64 // records that --jq failed for
 	broken    error // why w took no more; what was in the buffer then is lost
+	unheard   bool  // it is a pipe that nobody reads any more
 	complain  func(format string, args ...any)
 	jsonBuf   []byte
 }
@@ -98,6 +101,7 @@ func (p *printer) flush() error {
 		p.buf = make([]byte, 0, printBuffer+64<<10)
 	}
 	if err != nil {
+		p.unheard = errors.Is(err, syscall.EPIPE)
 		p.broken = failf("cannot write to stdout: %s", lastPart(err))
 	}
 	return p.broken
