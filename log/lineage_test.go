@@ -226,7 +226,7 @@ func TestCopyOfAnotherLog(t *testing.T) {
 
 // A mark of before lineages were known is read as one of no lineage, and nothing is deleted for it.
 func TestUnknownLineage(t *testing.T) {
-	old := Mark{TopicID: testTopic, Moves: 1}
+	old := Mark{TopicID: testTopic, Movement: Movement{Moves: 1}}
 	b := old.Encode()
 	if !zeros(b[108:124]) {
 		t.Fatalf("% x", b[108:124])

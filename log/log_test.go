@@ -514,7 +514,8 @@ func TestSmallFileFormats(t *testing.T) {
 	}
 	m := Mark{
 		TopicID: testTopic, Partition: 3, Epoch: 5, Segment: 100, Position: 4096, Offset: 140, LogStart: 7,
-		OffsetEntries: 8, TimeEntries: 9, Counter: 44, NoProducers: true, Gaps: true, EpochsCRC: 77, Moves: 3, Lineage: 1<<63 | 5, Leaving: true, Arrived: true,
+		OffsetEntries: 8, TimeEntries: 9, Counter: 44, NoProducers: true, Gaps: true, EpochsCRC: 77,
+		Movement: Movement{Moves: 3, Lineage: 1<<63 | 5, Leaving: true, Arrived: true},
 	}
 	b := m.Encode()
 	if got, ok, err := DecodeMark(b[:]); err != nil || !ok || got != m {

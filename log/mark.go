@@ -50,6 +50,11 @@ type Mark struct {
 	EpochsCRC uint32
 	// Lost are offsets whose records the disk has lost, and behind which the log went on.
 	Lost Lost
+	Movement
+}
+
+// Movement is what a mark tells of moves between data directories.
+type Movement struct {
 	// Future says that the log is a copy under way: the partition's replica is in another directory.
 	Future bool
 	// Moves grows each time the replica goes to another directory: of two of one lineage that have it, the one with the larger number counts.
