@@ -30,8 +30,9 @@ type pulse struct {
 	until time.Duration
 	// heard is true after its first report here.
 	heard bool
-	// applied is the newest index that it reported, need the one that it must have applied before it is unfenced: its
-	// registration, or what it was fenced with. It must not come back with leaderships that others have by now.
+	// applied is the newest index that it reported, need the one that it must have applied before it is unfenced or its lease is renewed: its
+	// registration, or what took a leadership or a place in an in-sync set away from it, or fenced it. It must not go on, or come back, with
+	// leaderships that others have by now. To a new controller it is all that was decided before.
 	applied, need uint64
 	// doomed says that an entry which may raise need is in flight: until it is known what became of it, the broker counts as behind.
 	doomed bool
@@ -102,11 +103,8 @@ func (l *liveness) observe(term uint64, img *metadata.Image, now time.Duration, 
 			continue
 		}
 		p := &pulse{epoch: b.Epoch, until: now + SessionTimeout, ready: now + SessionTimeout, need: uint64(b.Epoch)}
-		if fresh {
-			p.until = now + l.grace()
-		}
-		if fresh && b.Fenced {
-			p.need = img.Index()
+		if fresh { // what the controllers before have taken away from whom is not known here
+			p.until, p.need = now+l.grace(), max(p.need, img.Changed())
 		}
 		l.pulses[b.ID] = p
 	}
