@@ -24,7 +24,7 @@ type markSlot struct {
 	offsetEntries, timeEntries int64
 	counter                    uint64
 	unplaced                   bool
-	future                     bool // of a copy that is under way
+	future                     bool // of a copy that is under way, or of what was moving away: its directory may be gone
 }
 
 type markKey struct {
@@ -78,7 +78,7 @@ func (d *Dump) readMarks(path string) *markTable {
 		}
 		t.slots[markKey{m.TopicID, m.Partition}] = markSlot{
 			at: s.MarkAt(), spare: spare, segment: m.Segment, position: m.Position, offset: m.Offset, logStart: m.LogStart, counter: m.Counter,
-			offsetEntries: int64(m.OffsetEntries), timeEntries: int64(m.TimeEntries), unplaced: m.Unplaced, future: m.Future,
+			offsetEntries: int64(m.OffsetEntries), timeEntries: int64(m.TimeEntries), unplaced: m.Unplaced, future: m.Future || m.Leaving,
 		}
 	}
 	return t
@@ -139,13 +139,16 @@ func (f *file) markSlot(s *plog.MarksSlot, size int64) {
 			{"time_entries", m.TimeEntries},
 			{"no_producers", m.NoProducers},
 		}
-		for _, rare := range []Field{{"unplaced", m.Unplaced}, {"cutting", m.Cutting}, {"gaps", m.Gaps}, {"future", m.Future}} {
+		for _, rare := range []Field{{"unplaced", m.Unplaced}, {"cutting", m.Cutting}, {"gaps", m.Gaps}, {"future", m.Future}, {"leaving", m.Leaving}, {"arrived", m.Arrived}} {
 			if rare.Value == true {
 				fields = append(fields, rare)
 			}
 		}
 		if m.Moves > 0 {
 			fields = append(fields, Field{"moves", m.Moves})
+		}
+		if m.Lineage != 0 {
+			fields = append(fields, Field{"lineage", fmt.Sprintf("%016x", m.Lineage)})
 		}
 		if m.Lost.Count > 0 {
 			fields = append(fields, Field{"lost_from", m.Lost.From}, Field{"lost_to", m.Lost.To}, Field{"lost", m.Lost.Count})

@@ -29,24 +29,28 @@ func TestCheckCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := filepath.Join(dir, "keeplog-marks")
-	b, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	marks, err := plog.DecodeMarks(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range marks.Live() {
-		if m := s.Mark; m.TopicID == topic {
-			m.Future, m.Moves = true, 3
-			half := m.Encode()
-			copy(b[s.MarkAt():], half[:])
+	mark := func(change func(m *plog.Mark)) {
+		t.Helper()
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		marks, err := plog.DecodeMarks(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range marks.Live() {
+			if m := s.Mark; m.TopicID == topic {
+				change(&m)
+				half := m.Encode()
+				copy(b[s.MarkAt():], half[:])
+			}
+		}
+		if err := os.WriteFile(name, b, 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(name, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	mark(func(m *plog.Mark) { m.Future, m.Moves = true, 3 })
 	if got := damages(t, dir); got != "" {
 		t.Fatal("one that is under way:", got)
 	}
@@ -70,5 +74,13 @@ func TestCheckCopies(t *testing.T) {
 	}
 	if got := damages(t, dir); got != "" {
 		t.Fatal("only the mark of a copy:", got)
+	}
+	mark(func(m *plog.Mark) { m.Future, m.Leaving = false, true })
+	if got := damages(t, dir); got != "" {
+		t.Fatal("only the mark of what has moved away:", got)
+	}
+	mark(func(m *plog.Mark) { m.Leaving = false })
+	if got := damages(t, dir); !strings.Contains(got, "segments") {
+		t.Fatal("only the mark of a replica:", got)
 	}
 }
