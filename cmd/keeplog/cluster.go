@@ -136,10 +136,36 @@ func (s *session) ledView(ctx context.Context) (*clusterView, error) {
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
-			return nil, &cliError{
-				msg: "the metadata has no leader: nothing can be changed", code: kerr.NotController.Message, exit: exitUnreachable,
-				why: "a majority of the nodes that vote must be up", try: "keeplog cluster health",
-			}
+			return nil, notLed()
+		}
+	}
+}
+
+// notLed says that no change can be made.
+func notLed() *cliError {
+	return &cliError{
+		msg: "the metadata has no leader: nothing can be changed", code: kerr.NotController.Message, exit: exitUnreachable,
+		why: "a majority of the nodes that vote must be up", try: "keeplog cluster health",
+	}
+}
+
+// electionWait is how long a change of topics waits for a leader of the metadata: as long as an election takes.
+const electionWait = 4 * time.Second
+
+// mustBeLed waits until the metadata has a leader. A change that is sent without one keeps the broker waiting for as long as --timeout.
+func (s *session) mustBeLed(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, electionWait)
+	defer cancel()
+	for {
+		led := false
+		limit(ctx, leaderAnswers, func(ctx context.Context) { _, led = askQuorum(ctx, s.home) })
+		if led {
+			return nil
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return notLed()
 		}
 	}
 }

@@ -70,6 +70,9 @@ func (s *session) alterTopics(ctx context.Context, changes []kadm.AlterConfig, d
 	if _, err := s.topics(ctx, names...); err != nil {
 		return err
 	}
+	if err := s.mustBeLed(ctx); err != nil {
+		return err
+	}
 	send, done := s.admin.AlterTopicConfigs, "altered"
 	if dryRun {
 		send, done = s.admin.ValidateAlterTopicConfigs, "would alter"
@@ -100,6 +103,9 @@ func newTopicDeleteCommand(a *app) *cobra.Command {
 			var preview []string
 			err := a.ask(ctx, func(ctx context.Context, s *session) error {
 				details, err := s.topics(ctx, names...)
+				if err == nil {
+					err = s.mustBeLed(ctx)
+				}
 				if err != nil {
 					return err
 				}
@@ -128,7 +134,7 @@ func (s *session) previewDelete(ctx context.Context, details kadm.TopicDetails, 
 			keys = append(keys, tp{name, p})
 		}
 	}
-	b, err := s.bounds(ctx, keys, boundsOptions{wantEnd: true, patience: s.app.flags.timeout / 2})
+	b, err := s.bounds(ctx, keys, boundsOptions{wantEnd: true, patience: min(toExplain, s.app.flags.timeout/4)})
 	if err != nil {
 		return nil, err
 	}
@@ -176,6 +182,9 @@ func newTopicGrowCommand(a *app) *cobra.Command {
 			}
 			return a.ask(ctx, func(ctx context.Context, s *session) error {
 				if _, err := s.topics(ctx, names...); err != nil {
+					return err
+				}
+				if err := s.mustBeLed(ctx); err != nil {
 					return err
 				}
 				send, done := s.admin.UpdatePartitions, "grown"

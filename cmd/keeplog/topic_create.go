@@ -48,6 +48,9 @@ func (s *session) createTopics(ctx context.Context, flags *createFlags, names []
 	for _, kv := range pairs {
 		configs[kv[0]] = &kv[1]
 	}
+	if err := s.mustBeLed(ctx); err != nil {
+		return err
+	}
 	send := s.admin.CreateTopics
 	if flags.dryRun {
 		send = s.admin.ValidateCreateTopics
