@@ -459,3 +459,89 @@ func TestNobodyIsFencedWhoseLeaseIsRenewed(t *testing.T) {
 		}
 	})
 }
+
+// A live broker without replicas is taken out of the cluster when it has heard that its shards are taken away, or its session has ended: until
+// then it answers for them by its lease, and nobody else does.
+func TestLiveBrokerHearsBeforeItIsRemoved(t *testing.T) {
+	for name, c := range map[string]struct{ hears, least, most time.Duration }{
+		"it hears":     {hears: time.Second, least: time.Second, most: 1500 * time.Millisecond},
+		"it is silent": {hears: time.Hour, least: leaseTime, most: SessionTimeout + 500*time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := shareWorld(t, 1)
+				s.restart(t, 4, 1)
+				begun := time.Now()
+				now := func() time.Duration { return time.Since(begun) }
+				known := uint64(0)
+				pass := func(ids ...int32) {
+					t.Helper()
+					for _, id := range ids {
+						if _, ok := s.Image().Broker(id); !ok {
+							continue
+						}
+						applied := s.Image().Index()
+						if id == 4 && known > 0 {
+							applied = known
+						}
+						_, err := s.c.Heartbeat(t.Context(), now(), Heartbeat{ID: id, Epoch: s.brokerEpoch(id), Applied: applied})
+						s.must(t, err)
+					}
+					s.must(t, s.c.Tick(t.Context(), now()))
+					time.Sleep(100 * time.Millisecond)
+				}
+				for range 10 {
+					pass(1, 2, 3, 4)
+				}
+				var had []int32
+				for i := range int32(metadata.Shards) {
+					if s.Image().Shard(i).Owner == 4 {
+						had = append(had, i)
+					}
+				}
+				if len(had) == 0 {
+					t.Fatal("it has no shards")
+				}
+				known = s.Image().Index()
+				from, removed := now(), make(chan time.Duration, 1)
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					defer cancel()
+					if err := s.c.UnregisterBroker(ctx, 4); err != nil {
+						t.Error(err)
+					}
+					removed <- now() - from
+				}()
+				for now()-from < 5*time.Second {
+					synctest.Wait()
+					_, member := s.Image().Broker(4)
+					live := s.Image().Alive(4)
+					if heard := now()-from >= c.hears; heard {
+						known = 0
+					}
+					ids := []int32{1, 2, 3}
+					if c.hears < time.Hour {
+						ids = append(ids, 4)
+					}
+					for _, i := range had {
+						if owner := s.Image().Shard(i).Owner; live && owner != metadata.NoLeader {
+							t.Fatalf("after %v shard %d is broker %d's, while 4 answers for it", now()-from, i, owner)
+						}
+					}
+					if !member && now()-from < c.least {
+						t.Fatalf("removed after %v", now()-from)
+					}
+					pass(ids...)
+				}
+				if took := <-removed; took > c.most {
+					t.Errorf("removed after %v", took)
+				}
+				for _, i := range had {
+					if owner := s.Image().Shard(i).Owner; owner == metadata.NoLeader || owner == 4 {
+						t.Errorf("shard %d is broker %d's in the end", i, owner)
+					}
+				}
+			})
+		})
+	}
+}

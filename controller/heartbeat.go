@@ -68,7 +68,11 @@ func (c *Controller) Heartbeat(ctx context.Context, now time.Duration, h Heartbe
 		}
 	}
 	if h.WantShutdown || b.ShuttingDown {
-		return c.shutDown(ctx, b, p)
+		a, err := c.shutDown(ctx, b, p)
+		if err != nil || a.Fenced || h.WantShutdown { // a broker that wants to go takes no lease from the answer
+			return a, err
+		}
+		return c.renew(ctx, h.ID, h.Epoch)
 	}
 	a := HeartbeatAnswer{CaughtUp: p.caughtUp(), Fenced: b.Fenced}
 	switch {

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -56,25 +57,49 @@ func (p *planner) drained(id metadata.BrokerID) bool {
 const drainKey = "keeplog.broker.drained"
 
 // UnregisterBroker takes a broker out of the cluster. One that is alive and holds replicas is refused; one that is dead is
-// taken out with its replicas still assigned to it, as Kafka does, for a reassignment to replace.
+// taken out with its replicas still assigned to it, as Kafka does, for a reassignment to replace. One that is alive goes as in a controlled
+// shutdown: what it answers for is taken away, and it is taken out when it has heard of that, or its session has ended. ctx bounds the wait
+// for that; a broker that was not waited for goes on leaving, and another call takes it out.
 func (c *Controller) UnregisterBroker(ctx context.Context, id metadata.BrokerID) error {
-	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planUnregister(id) })
-	return err
+	for {
+		c.liveMu.Lock()
+		wake := c.wake
+		c.liveMu.Unlock()
+		leaves := false
+		_, err := c.all(ctx, func(p *planner) (records []metadata.Record, err error) {
+			records, leaves, err = p.planUnregister(id)
+			return records, err
+		})
+		if err != nil || !leaves {
+			return err
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: broker %d is leaving: %w", ErrNotCommitted, id, context.Cause(ctx))
+		}
+	}
 }
 
-func (p *planner) planUnregister(id metadata.BrokerID) ([]metadata.Record, error) {
+// planUnregister plans that a broker is taken out. leaves says that it still has to hear of what is taken away from it; where nobody reports
+// there is nobody to hear.
+func (p *planner) planUnregister(id metadata.BrokerID) (records []metadata.Record, leaves bool, err error) {
 	b, ok := p.img.Broker(id)
 	if !ok {
-		return nil, answer(ErrBrokerNotRegistered, "Broker ID %d is not currently registered.", id)
+		return nil, false, answer(ErrBrokerNotRegistered, "Broker ID %d is not currently registered.", id)
 	}
 	if held := p.held(id); held > 0 && !b.Fenced {
-		return nil, answer(ErrInvalidRequest, "Broker %d is alive and holds %d replica(s). Drain it and reassign them, or stop it first.", id, held)
+		return nil, false, answer(ErrInvalidRequest, "Broker %d is alive and holds %d replica(s). Drain it and reassign them, or stop it first.", id, held)
 	}
-	records := p.planExpired([]metadata.BrokerID{id})
+	if !b.Fenced && p.handed != nil {
+		records, err = p.planShutdown(id, b.Epoch)
+		return records, true, err
+	}
+	records = p.planExpired([]metadata.BrokerID{id})
 	if p.drained(id) {
 		records = append(records, drainRecord(id, metadata.Setting{Key: drainKey}))
 	}
-	return append(records, metadata.BrokerRemoved{ID: id, Epoch: b.Epoch}), nil
+	return append(records, metadata.BrokerRemoved{ID: id, Epoch: b.Epoch}), false, nil
 }
 
 // held counts the replicas of a broker.
