@@ -112,6 +112,7 @@ func committed(c *kfake.Cluster, group string) int64 {
 
 // What stdout did not take is not committed, whichever write fails.
 func TestGroupCommitsNothingUnwritten(t *testing.T) {
+	t.Parallel()
 	const records = 100_000 // of 7 bytes: more than two writes
 	c, addr := fakeBroker(t)
 	produced(t, addr, numbered(records), "orders")
@@ -138,6 +139,7 @@ func TestGroupCommitsNothingUnwritten(t *testing.T) {
 
 // A member is not at the end before it knows where the group is: neither while that is asked, nor after it was put out of the group.
 func TestGroupExitWaitsForItsPlaces(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"the answer is late", "put out"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -177,6 +179,7 @@ func TestGroupExitWaitsForItsPlaces(t *testing.T) {
 
 // A member that the group has put out, for example as it was paused, joins again and reads on.
 func TestGroupMemberJoinsAgain(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		protocol string
 		why      *kerr.Error
@@ -200,6 +203,7 @@ func TestGroupMemberJoinsAgain(t *testing.T) {
 
 // Where -O says counts for a partition too whose leader was late when the command began.
 func TestGroupPlacesALatePartition(t *testing.T) {
+	t.Parallel()
 	for _, where := range []string{"end", "-0", "@now"} {
 		t.Run(where, func(t *testing.T) {
 			t.Parallel()
@@ -223,6 +227,7 @@ func TestGroupPlacesALatePartition(t *testing.T) {
 
 // What a group has committed past the end of a log is told, and not taken for the end.
 func TestGroupCommittedPastTheEnd(t *testing.T) {
+	t.Parallel()
 	_, addr := fakeBroker(t)
 	produced(t, addr, "a\nb\n", "orders")
 	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
@@ -243,6 +248,7 @@ func TestGroupCommittedPastTheEnd(t *testing.T) {
 
 // A member waits in silence for nothing longer than --timeout: with --exit it ends then and says why, else it says so once and goes on.
 func TestGroupTellsWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		fault kfake.Fault
@@ -305,6 +311,7 @@ func TestGroupTellsWhatItWaitsFor(t *testing.T) {
 
 // A member whose reader goes, as in "| head", commits nothing more and leaves its group at once.
 func TestGroupMemberLeavesAClosedPipe(t *testing.T) {
+	t.Parallel()
 	c, addr := fakeBroker(t)
 	produced(t, addr, "a\n", "orders")
 	self, err := os.Executable()

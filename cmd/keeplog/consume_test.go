@@ -53,6 +53,7 @@ func onlyTheFirstIsLed(r kmsg.Request, addr string, id [16]byte) kmsg.Response {
 
 // A partition that lost its leader while others had theirs is read again when somebody leads it.
 func TestConsumeReadsAPartitionThatIsLedAgain(t *testing.T) {
+	t.Parallel()
 	c, addr := fakeBroker(t, kfake.SeedTopics(2, "two"))
 	produced(t, addr, "a\n", "two", "-p", "0")
 	produced(t, addr, "b\n", "two", "-p", "1")
@@ -83,6 +84,7 @@ func TestConsumeReadsAPartitionThatIsLedAgain(t *testing.T) {
 
 // A range with an end that was not read in all partitions is done in part, as --exit is.
 func TestConsumeOfARangeNamesWhatItMisses(t *testing.T) {
+	t.Parallel()
 	c, addr := fakeBroker(t, kfake.SeedTopics(2, "two"))
 	produced(t, addr, "a\n", "two", "-p", "0")
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: "two", Partitions: []int32{1}, Err: kerr.LeaderNotAvailable, Count: -1})
@@ -156,6 +158,7 @@ func TestBoundsDoNotLinger(t *testing.T) {
 
 // A partition that cannot be read for longer than --timeout is told once, while others are read; what is behind it in an answer comes too.
 func TestConsumeTellsOfAPartitionThatFails(t *testing.T) {
+	t.Parallel()
 	c, addr := fakeBroker(t, kfake.SeedTopics(3, "three"))
 	bad := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: "three", Partitions: []int32{1}, Err: kerr.KafkaStorageError, Count: -1})
 	produced(t, addr, "a\n", "three", "-p", "0")
@@ -177,6 +180,7 @@ func TestConsumeTellsOfAPartitionThatFails(t *testing.T) {
 
 // With an end, it is an error that names the partition.
 func TestConsumeEndsWhereAPartitionFails(t *testing.T) {
+	t.Parallel()
 	c, addr := fakeBroker(t, kfake.SeedTopics(3, "three"))
 	produced(t, addr, "a\n", "three", "-p", "0")
 	produced(t, addr, "b\n", "three", "-p", "1")
