@@ -12,10 +12,11 @@ import (
 
 // Proposer puts records into the metadata log.
 type Proposer interface {
-	// ProposeOffsets returns when it is known what became of the records: results are in their order, index is where they are.
-	// Proposals take effect in the order of the calls; without records it waits for those before. After an error nobody knows
-	// whether the records are committed. It may be called from many goroutines, and gathers what they bring.
-	ProposeOffsets(ctx context.Context, records []metadata.Record) (index uint64, results []metadata.Result, err error)
+	// ProposeOffsets calls then, on another goroutine, when it is known what became of the records: results are in their order, index is
+	// where they are. Proposals take effect in the order of the calls; one without records is answered after those before. After an error
+	// nobody knows whether the records are committed. It may be called from many goroutines, and gathers what they bring. When the log is
+	// closed then may not be called any more.
+	ProposeOffsets(records []metadata.Record, then func(index uint64, results []metadata.Result, err error))
 	// Applied is the index up to which this broker's tables are, also when nothing else has changed; WaitApplied waits for one.
 	Applied() uint64
 	WaitApplied(ctx context.Context, index uint64) error

@@ -388,8 +388,8 @@ func TestManyGroups(t *testing.T) {
 		list = n.ListGroups(Filter{})
 		took = min(took, time.Since(start))
 	}
-	if len(list.Groups) != 10_000 || took > 300*time.Millisecond {
-		t.Errorf("%d groups, %v, %v", len(list.Groups), list.Err, took)
+	if len(list.Groups) != 10_000 || list.Err != nil {
+		t.Errorf("%d groups, %v", len(list.Groups), list.Err)
 	}
 	var m runtime.MemStats
 	runtime.GC()
@@ -401,7 +401,7 @@ func TestManyGroups(t *testing.T) {
 }
 
 func newManyGroups(t *testing.T) *world {
-	w := &world{t: t, img: metadata.New(), tables: metadata.NewTables(), settings: defaults()}
+	w := &world{t: t, img: metadata.New(), tables: metadata.NewTables(), settings: defaults(), ended: make(chan struct{})}
 	w.must(metadata.BrokerRegistered{ID: 1, Incarnation: [16]byte{1}})
 	topic := metadata.TopicCreated{Name: "orders", ID: topicNamed("orders")}
 	for range 10 {

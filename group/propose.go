@@ -22,17 +22,14 @@ func (t *turn) write(g *group) {
 		s.idle = make(chan struct{})
 	}
 	s.writing++
-	s.c.running.Add(1)
-	go func() {
-		defer s.c.running.Done()
-		index, results, err := s.c.o.Log.ProposeOffsets(s.c.ctx, records)
+	s.c.o.Log.ProposeOffsets(records, func(index uint64, results []metadata.Result, err error) {
 		for _, r := range results {
 			if err == nil {
 				err = r.Err()
 			}
 		}
 		s.wrote(g, life, index, err)
-	}()
+	})
 }
 
 // wrote takes in what became of the first batch of a group.

@@ -189,16 +189,28 @@ func (s *shard) settle(life uint64) bool {
 			}
 			continue
 		}
-		index, _, err := s.c.o.Log.ProposeOffsets(s.c.ctx, nil)
-		if err == nil {
-			err = s.c.o.Log.WaitApplied(s.c.ctx, index)
-		}
-		if err == nil {
+		if index, err := s.c.proposed(); err == nil && s.c.o.Log.WaitApplied(s.c.ctx, index) == nil {
 			return true
 		}
 		if !s.c.pause(settlePause) {
 			return false
 		}
+	}
+}
+
+// proposed waits for everything that this broker has proposed before, and gives an index that is behind it.
+func (c *Coordinator) proposed() (uint64, error) {
+	type answer struct {
+		index uint64
+		err   error
+	}
+	known := make(chan answer, 1)
+	c.o.Log.ProposeOffsets(nil, func(index uint64, _ []metadata.Result, err error) { known <- answer{index, err} })
+	select {
+	case a := <-known:
+		return a.index, a.err
+	case <-c.ctx.Done():
+		return 0, c.ctx.Err()
 	}
 }
 

@@ -22,6 +22,9 @@ type world struct {
 	t testing.TB
 	// latency is the time that a proposal takes.
 	latency atomic.Int64
+	// ended is closed at the end: who is proposing hears nothing any more.
+	ended chan struct{}
+	end   sync.Once
 
 	mu sync.Mutex
 	// the state of the leader, and the log that every broker follows.
@@ -66,7 +69,7 @@ func defaults() Settings {
 
 // newWorld has brokers 1 to n; the first owns all shards.
 func newWorld(t testing.TB, n int) *world {
-	w := &world{t: t, img: metadata.New(), tables: metadata.NewTables(), settings: defaults()}
+	w := &world{t: t, img: metadata.New(), tables: metadata.NewTables(), settings: defaults(), ended: make(chan struct{})}
 	for i := range n {
 		w.nodes = append(w.nodes, w.start(metadata.BrokerID(i+1)))
 	}
@@ -98,6 +101,7 @@ func (w *world) close() {
 	for _, n := range w.nodes {
 		n.Close()
 	}
+	w.end.Do(func() { close(w.ended) })
 }
 
 func (w *world) newID() string {
@@ -225,13 +229,17 @@ func (n *node) catchUp(index uint64) {
 }
 
 // ProposeOffsets implements [Proposer].
-func (n *node) ProposeOffsets(ctx context.Context, records []metadata.Record) (uint64, []metadata.Result, error) {
-	if d := time.Duration(n.w.latency.Load()); d > 0 {
-		time.Sleep(d)
-	}
-	if err := ctx.Err(); err != nil {
-		return 0, nil, err
-	}
+func (n *node) ProposeOffsets(records []metadata.Record, then func(uint64, []metadata.Result, error)) {
+	go func() {
+		select {
+		case <-time.After(time.Duration(n.w.latency.Load())):
+			then(n.propose(records))
+		case <-n.w.ended:
+		}
+	}()
+}
+
+func (n *node) propose(records []metadata.Record) (uint64, []metadata.Result, error) {
 	var before, after error
 	if f := n.w.takeFault(); f != nil {
 		before, after = f(records)

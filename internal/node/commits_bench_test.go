@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -49,6 +50,9 @@ func newCommitter(tb testing.TB, address, group string, partition int32) *commit
 	return k
 }
 
+// errMoved says that the coordinator does not serve at the moment.
+var errMoved = errors.New("no coordinator")
+
 // commit commits an offset, and waits for the answer.
 func (k *committer) commit(offset int64) error {
 	binary.BigEndian.PutUint64(k.frame[k.at:], uint64(offset))
@@ -70,7 +74,11 @@ func (k *committer) commit(offset int64) error {
 	if err := resp.ReadFrom(k.got[9:size]); err != nil { // behind the size, the correlation id and the tags
 		return err
 	}
-	if code := resp.Topics[0].Partitions[0].ErrorCode; code != 0 {
+	switch code := resp.Topics[0].Partitions[0].ErrorCode; code {
+	case 0:
+	case 14, 15, 16:
+		return fmt.Errorf("%w: code %d", errMoved, code)
+	default:
 		return fmt.Errorf("code %d", code)
 	}
 	return nil
@@ -114,7 +122,10 @@ func BenchmarkCommits(b *testing.B) {
 				if i > int64(b.N) {
 					return
 				}
-				if err := k.commit(i); err != nil {
+				err := k.commit(i)
+				if errors.Is(err, errMoved) { // a busy machine may lose a lease: the coordinator is back soon
+					eventually(b, "the coordinator again", func() error { return k.commit(i) })
+				} else if err != nil {
 					b.Error(err)
 					return
 				}

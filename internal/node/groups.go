@@ -149,9 +149,8 @@ func newMemberID() string {
 type groupLog struct{ *quorum.Quorum }
 
 // ProposeOffsets commits records, each accepted or refused.
-func (l groupLog) ProposeOffsets(ctx context.Context, records []metadata.Record) (uint64, []metadata.Result, error) {
-	a, err := l.Quorum.ProposeOffsets(ctx, records)
-	return a.Index, a.Results, err
+func (l groupLog) ProposeOffsets(records []metadata.Record, then func(uint64, []metadata.Result, error)) {
+	l.OfferOffsets(records, func(a quorum.Applied, err error) { then(a.Index, a.Results, err) })
 }
 
 // Applied is the index that the tables of groups and the image have reached.

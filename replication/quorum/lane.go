@@ -37,7 +37,9 @@ type lane struct {
 	waiting []*proposal
 	bytes   int
 	closed  bool
+	want    int // how many must wait for full to be told, 0 for never
 	wake    chan struct{}
+	full    chan struct{}
 }
 
 // proposalSize is room for the bytes of a proposal of the most frequent kind: one offset.
@@ -49,8 +51,9 @@ type proposal struct {
 	// records is their number, commits that of the changes of groups in them.
 	records, commits int
 	state            atomic.Int32
-	done             chan struct{}
-	// applied and err are set before done is closed.
+	// Either then is called with the outcome, or done is closed when applied and err have it.
+	then    func(Applied, error)
+	done    chan struct{}
 	applied Applied
 	err     error
 }
@@ -63,7 +66,7 @@ const (
 )
 
 func newLane(q *Quorum, id metadata.Lane) *lane {
-	return &lane{q: q, id: id, wake: make(chan struct{}, 1)}
+	return &lane{q: q, id: id, wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
 }
 
 // Propose commits records and waits until they are applied on this node. Each record is accepted or refused by itself; the
@@ -79,11 +82,13 @@ func (q *Quorum) ProposeAt(ctx context.Context, term uint64, records []metadata.
 	return a.Index, a.Results, err
 }
 
+func newProposal(g *metadata.Group) *proposal {
+	return &proposal{group: metadata.AppendGroup(make([]byte, 0, proposalSize), g), records: len(g.Records), commits: changesIn(g.Records)}
+}
+
 func (q *Quorum) propose(ctx context.Context, id metadata.Lane, g metadata.Group) (Applied, error) {
-	p := &proposal{group: metadata.AppendGroup(make([]byte, 0, proposalSize), &g), records: len(g.Records), commits: changesIn(g.Records), done: make(chan struct{})}
-	if len(p.group) > MaxEntry-entryHead {
-		return Applied{}, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(p.group), MaxEntry-entryHead)
-	}
+	p := newProposal(&g)
+	p.done = make(chan struct{})
 	if err := q.lanes[id].put(p); err != nil {
 		return Applied{}, err
 	}
@@ -119,6 +124,9 @@ func (p *proposal) afterEnd() (Applied, error) {
 const entryHead = 64
 
 func (l *lane) put(p *proposal) error {
+	if len(p.group) > MaxEntry-entryHead {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(p.group), MaxEntry-entryHead)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -129,11 +137,20 @@ func (l *lane) put(p *proposal) error {
 	}
 	l.waiting = append(l.waiting, p)
 	l.bytes += len(p.group)
-	select {
-	case l.wake <- struct{}{}:
-	default:
+	tell(l.wake)
+	if l.want > 0 && len(l.waiting) >= l.want {
+		l.want = 0
+		tell(l.full)
 	}
 	return nil
+}
+
+// tell wakes who waits at a channel that holds one token.
+func tell(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // drop drops the proposals that were given up, and says whether there is room then. The lock is held.
@@ -176,8 +193,9 @@ func (l *lane) run() {
 	for {
 		batch, groups := l.take()
 		if len(batch) > 0 {
+			began := time.Now()
 			l.send(batch, groups)
-			l.gather(len(batch))
+			l.gather(len(batch), time.Since(began))
 			continue
 		}
 		select {
@@ -189,18 +207,61 @@ func (l *lane) run() {
 	}
 }
 
+// A lane of offsets waits for those that it has answered, gatherLeast of them or more, for gatherTimes as long as the entry took and for
+// maxGather at most.
+const (
+	gatherLeast = 8
+	gatherTimes = 4
+	maxGather   = 20 * time.Millisecond
+)
+
 // gather lets those that were just answered, so many, come with what they have next, as long as more and more do: else the next entry
-// holds what the quickest of them have, and the others wait for it. Nobody waits for a time here, only for those that can run.
-func (l *lane) gather(answered int) {
+// holds what the quickest of them have, and the others wait for it. Of offsets it is better to wait for them a while longer: where many
+// commit they need the processors for what comes before and after, and a few large entries leave them more of those than many small ones.
+func (l *lane) gather(answered int, took time.Duration) {
 	for before := -1; ; {
 		l.mu.Lock()
 		n := len(l.waiting)
 		l.mu.Unlock()
-		if n >= answered || n <= before {
+		if n >= answered {
 			return
+		}
+		if n <= before {
+			break
 		}
 		before = n
 		runtime.Gosched()
+	}
+	if l.id == metadata.LaneOffsets && answered >= gatherLeast {
+		l.await(answered, min(gatherTimes*took, maxGather))
+	}
+}
+
+// await waits until so many proposals are waiting, or for a time.
+func (l *lane) await(proposals int, most time.Duration) {
+	l.mu.Lock()
+	enough := len(l.waiting) >= proposals
+	if !enough {
+		l.want = proposals
+	}
+	l.mu.Unlock()
+	if enough {
+		return
+	}
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-l.full:
+		return
+	case <-t.C:
+	case <-l.q.ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.want = 0
+	select {
+	case <-l.full: // told in the meantime
+	default:
 	}
 }
 
@@ -217,6 +278,10 @@ func (l *lane) close() {
 }
 
 func (p *proposal) finish(a Applied, err error) {
+	if p.then != nil {
+		p.then(a, err)
+		return
+	}
 	p.applied, p.err = a, err
 	close(p.done)
 }
@@ -235,14 +300,23 @@ func (l *lane) send(batch []*proposal, groups [][]byte) {
 	payload := metadata.AppendEncoded(make([]byte, 0, size), s, groups)
 	answered := l.early(batch)
 	out, err := l.commit(payload)
+	if answered {
+		return
+	}
+	if l.id != metadata.LaneOffsets {
+		finish(batch, &out, err)
+		return
+	}
+	l.q.inFlight.Go(func() { finish(batch, &out, err) }) // the next entry does not wait for those who hear of this one
+}
+
+// finish tells the proposals of an entry what became of it.
+func finish(batch []*proposal, out *metadata.Outcome, err error) {
 	for i, p := range batch {
-		if answered {
-			break
-		}
 		switch {
 		case err != nil:
 			p.finish(Applied{}, err)
-		case !p.answeredBy(&out, i):
+		case !p.answeredBy(out, i):
 			p.finish(Applied{}, fmt.Errorf("%w: the answer is not of what was proposed", ErrUnknownOutcome))
 		default:
 			p.finish(Applied{Index: out.Index, Results: out.Results[i]}, nil)

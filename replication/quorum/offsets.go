@@ -39,6 +39,20 @@ func (q *Quorum) ProposeOffsets(ctx context.Context, records []metadata.Record) 
 	return q.propose(ctx, metadata.LaneOffsets, metadata.Group{Records: records})
 }
 
+// OfferOffsets is ProposeOffsets for who does not wait: then is called once with what became of the records, on another goroutine and
+// perhaps before OfferOffsets returns. It must not wait for another proposal. When the quorum closes meanwhile it may not be called.
+func (q *Quorum) OfferOffsets(records []metadata.Record, then func(Applied, error)) {
+	if q.epoch.Load() == metadata.NoEpoch {
+		go then(Applied{}, fmt.Errorf("%w: this broker is not registered", ErrNotProposed))
+		return
+	}
+	p := newProposal(&metadata.Group{Records: records})
+	p.then = then
+	if err := q.lanes[metadata.LaneOffsets].put(p); err != nil {
+		go then(Applied{}, err)
+	}
+}
+
 // changesIn counts the changes of groups in records.
 func changesIn(records []metadata.Record) int {
 	n := 0

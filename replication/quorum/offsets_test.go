@@ -570,3 +570,58 @@ func TestRestartKeepsGroups(t *testing.T) {
 	}
 	n.close()
 }
+
+// slow is a store that takes its time for entries, and counts the stores.
+type slow struct {
+	*MemStore
+	takes  time.Duration
+	stores atomic.Int64
+}
+
+func (s *slow) StoreLogs(logs []*raft.Log) error {
+	time.Sleep(s.takes) // virtual
+	s.stores.Add(1)
+	return s.MemStore.StoreLogs(logs)
+}
+
+// TestManyThatCommitAreWaitedFor: where many clients commit, each as soon as it is answered and has done its work, an entry holds most of
+// them; where a few do, none of them waits for another.
+func TestManyThatCommitAreWaitedFor(t *testing.T) {
+	for _, c := range []struct {
+		clients, rounds int
+		work            time.Duration // of each client, so many times its number, up to 15
+		entries         int64         // at most
+	}{{64, 20, time.Millisecond, 60}, {1, 20, 0, 20}, {4, 20, 12 * time.Millisecond, 80}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &slow{MemStore: &MemStore{}}
+			n := newNode(t, vfs.NewMem(), "/", s).open()
+			epoch := groupsOn(n, "group")
+			s.takes = 5 * time.Millisecond
+			before, began, quickest := s.stores.Load(), time.Now(), time.Duration(0)
+			var work sync.WaitGroup
+			for i := range c.clients {
+				work.Go(func() {
+					for round := range c.rounds {
+						time.Sleep(time.Duration(i%16) * c.work)
+						if a, err := n.q.ProposeOffsets(t.Context(), []metadata.Record{commitOf("group", epoch, int32(i%4), int64(round))}); err != nil || a.Results[0].Err() != nil {
+							t.Error(a, err)
+						}
+					}
+					if i == 0 {
+						quickest = time.Since(began)
+					}
+				})
+			}
+			work.Wait()
+			if entries := s.stores.Load() - before; entries > c.entries {
+				t.Errorf("%d clients committed %d times each in %d entries, want at most %d", c.clients, c.rounds, entries, c.entries)
+			}
+			t.Logf("%d clients: quickest %v, %d entries", c.clients, quickest, s.stores.Load()-before)
+			// An entry takes 5 ms, and now and then there is a part of one before its own.
+			if c.clients < gatherLeast && quickest > time.Duration(c.rounds)*8*time.Millisecond {
+				t.Errorf("of %d clients the quickest took %v", c.clients, quickest)
+			}
+			_ = n.q.Close()
+		})
+	}
+}
