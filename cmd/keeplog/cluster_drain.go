@@ -18,13 +18,15 @@ func newClusterDrainCommand(a *app, on bool) *cobra.Command {
 		Long: "The broker leads nothing any more that another one can lead, and is given no new replicas, until it is undrained. It keeps the\n" +
 			"replicas that it has: keeplog cluster reassign --from N moves them. --wait waits until no partition depends on it: stopping it then\n" +
 			"stops no write.",
-		Example: "  keeplog cluster drain 2 --wait --timeout 60s",
-		RunE:    a.run(func(ctx context.Context, words []string) error { return a.drain(ctx, words[0], wait) }),
+		Example:           "  keeplog cluster drain 2 --wait --timeout 60s",
+		ValidArgsFunction: a.completeBrokers(1),
+		RunE:              a.run(func(ctx context.Context, words []string) error { return a.drain(ctx, words[0], wait) }),
 	}
 	if !on {
 		cmd = &cobra.Command{
 			Use: "undrain N", Short: "Let a drained broker lead and take replicas again", Args: wantsArgs(1, 1),
-			RunE: a.run(func(ctx context.Context, words []string) error { return a.undrain(ctx, words[0]) }),
+			ValidArgsFunction: a.completeBrokers(1),
+			RunE:              a.run(func(ctx context.Context, words []string) error { return a.undrain(ctx, words[0]) }),
 		}
 		return cmd
 	}

@@ -22,7 +22,8 @@ func newClusterAddCommand(a *app) *cobra.Command {
 		Use: "add [N]", Short: "Show how a node joins, or make one that has joined a voter", Args: wantsArgs(0, 1),
 		Long: "A node joins by itself: it is started with --join. Without a number this prints how. With the number of a node that has joined it\n" +
 			"becomes a voter of the metadata log, of which there are up to five.",
-		RunE: a.run(func(ctx context.Context, words []string) error { return a.clusterAdd(ctx, words, controller) }),
+		ValidArgsFunction: a.completeBrokers(1),
+		RunE:              a.run(func(ctx context.Context, words []string) error { return a.clusterAdd(ctx, words, controller) }),
 	}
 	cmd.Flags().StringVar(&controller, "controller", "", "`HOST:PORT` of the node's CONTROLLER listener, where the cluster does not tell it")
 	return cmd
@@ -222,8 +223,9 @@ func newClusterRemoveCommand(a *app) *cobra.Command {
 		Long: "Moves the replicas of the node to others, takes it out of the voters of the metadata log, and forgets it. Works for a node that runs and\n" +
 			"for one that is gone for ever. What is done is shown first.\n\n" +
 			"--replace is for a node whose disk was wiped or replaced, and which comes back with an empty one: only its old disk is forgotten.",
-		Example: "  keeplog cluster remove 4\n  keeplog cluster remove 3 --shrink -y --timeout 10m\n  keeplog cluster remove 2 --replace",
-		RunE:    a.run(func(ctx context.Context, words []string) error { return a.clusterRemove(ctx, words[0], f) }),
+		Example:           "  keeplog cluster remove 4\n  keeplog cluster remove 3 --shrink -y --timeout 10m\n  keeplog cluster remove 2 --replace",
+		ValidArgsFunction: a.completeBrokers(1),
+		RunE:              a.run(func(ctx context.Context, words []string) error { return a.clusterRemove(ctx, words[0], f) }),
 	}
 	cmd.Flags().BoolVar(&f.shrink, "shrink", false, "let partitions have fewer replicas where there are too few other brokers")
 	cmd.Flags().BoolVar(&f.replace, "replace", false, "forget only the disk that the node had: it comes back with an empty one")

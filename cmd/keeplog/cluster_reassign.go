@@ -44,6 +44,9 @@ func newClusterReassignCommand(a *app) *cobra.Command {
 	fl.BoolVar(&f.wait, "wait", false, "wait for the end of the moves, as long as --timeout")
 	fl.BoolVar(&f.dryRun, "dry-run", false, "only show the plan")
 	fl.StringVar(&f.throttle, "throttle", "", "let each broker send and take at most `RATE` bytes a second for the moves, such as 20MiB; 0 takes that away")
+	_ = cmd.RegisterFlagCompletionFunc("from", a.completeBrokers(ofFlag))
+	_ = cmd.RegisterFlagCompletionFunc("to", completeList(a.completeBrokers(ofFlag)))
+	_ = cmd.RegisterFlagCompletionFunc("replicas", completeList(a.completeBrokers(ofFlag)))
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,9 +42,9 @@ func newCompletionCommand(a *app) *cobra.Command {
 	}
 }
 
-// completeTopics offers the topics of the cluster; nothing when it cannot be reached in time. most bounds the number of
-// arguments (0: any number).
-func (a *app) completeTopics(most int) cobra.CompletionFunc {
+// completeNames offers names that the cluster is asked for; nothing when it cannot be reached in time. For positional arguments most bounds their
+// number (0: any number), and those that are there already are left out; for the value of a flag it is ofFlag.
+func (a *app) completeNames(most int, names func(context.Context, *session) ([]string, error)) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		const directive = cobra.ShellCompDirectiveNoFileComp
 		if most > 0 && len(args) >= most {
@@ -57,12 +58,61 @@ func (a *app) completeTopics(most int) cobra.CompletionFunc {
 			return nil, directive
 		}
 		defer s.close()
-		topics, err := s.admin.ListTopics(ctx)
+		all, err := names(ctx, s)
 		if err != nil {
 			return nil, directive
 		}
-		names := slices.DeleteFunc(topics.Names(), func(n string) bool { return slices.Contains(args, n) })
-		return names, directive
+		if most != ofFlag {
+			all = slices.DeleteFunc(all, func(n string) bool { return slices.Contains(args, n) })
+		}
+		return all, directive
+	}
+}
+
+// ofFlag is for completeNames: the names are values of a flag.
+const ofFlag = -1
+
+func (a *app) completeTopics(most int) cobra.CompletionFunc {
+	return a.completeNames(most, func(ctx context.Context, s *session) ([]string, error) {
+		topics, err := s.admin.ListTopics(ctx)
+		return topics.Names(), err
+	})
+}
+
+func (a *app) completeGroups(most int) cobra.CompletionFunc {
+	return a.completeNames(most, func(ctx context.Context, s *session) ([]string, error) {
+		l, err := s.groups(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return l.names(), nil
+	})
+}
+
+// completeBrokers offers the numbers of brokers, those that are down too where they are told.
+func (a *app) completeBrokers(most int) cobra.CompletionFunc {
+	return a.completeNames(most, func(ctx context.Context, s *session) ([]string, error) {
+		v := &clusterView{}
+		err := s.viewCluster(ctx, v)
+		var ids []string
+		for _, id := range brokerIDs(v) {
+			ids = append(ids, strconv.Itoa(int(id)))
+		}
+		return ids, err
+	})
+}
+
+// completeList has a flag with values between commas go on behind the last comma.
+func completeList(one cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		all, directive := one(cmd, args, word)
+		begun := word[:strings.LastIndexByte(word, ',')+1]
+		has := strings.Split(begun, ",")
+		all = slices.DeleteFunc(all, func(n string) bool { return slices.Contains(has, n) })
+		for i := range all {
+			all[i] = begun + all[i]
+		}
+		return all, directive | cobra.ShellCompDirectiveNoSpace
 	}
 }
 

@@ -80,7 +80,7 @@ A null key or value and an empty one both print as nothing; -Z tells them apart:
 	f.BoolVar(&flags.readCommitted, "read-committed", false, "leave out records of aborted and open transactions")
 	a.clientFlags(cmd)
 	plainDefault(cmd, "format")
-	_ = cmd.RegisterFlagCompletionFunc("group", a.completeGroups(0))
+	_ = cmd.RegisterFlagCompletionFunc("group", a.completeGroups(ofFlag))
 	_ = cmd.RegisterFlagCompletionFunc("protocol", cobra.FixedCompletions([]string{"classic", "consumer"}, cobra.ShellCompDirectiveNoFileComp))
 	f.Lookup("partition").DefValue = ""
 	return cmd

@@ -37,6 +37,19 @@ type groupList struct {
 	failed map[int32]error
 }
 
+// withGroups is a command that begins with the list of groups.
+func (a *app) withGroups(do func(ctx context.Context, s *session, l *groupList, names []string) error) func(*cobra.Command, []string) error {
+	return a.run(func(ctx context.Context, names []string) error {
+		return a.ask(ctx, func(ctx context.Context, s *session) error {
+			l, err := s.groups(ctx)
+			if err != nil {
+				return err
+			}
+			return do(ctx, s, l, names)
+		})
+	})
+}
+
 // names are the groups by name.
 func (l *groupList) names() []string { return slices.Sorted(maps.Keys(l.groups)) }
 
@@ -172,27 +185,21 @@ func newGroupListCommand(a *app) *cobra.Command {
 	var states, kinds []string
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the groups with state, members, coordinator and total lag", Args: wantsArgs(0, 0),
-		RunE: a.run(func(ctx context.Context, _ []string) error {
-			return a.ask(ctx, func(ctx context.Context, s *session) error {
-				l, err := s.groups(ctx)
-				if err != nil {
-					return err
-				}
-				maps.DeleteFunc(l.groups, func(_ string, g *listedGroup) bool {
-					return len(states) > 0 && !containsFold(states, g.state) || len(kinds) > 0 && !containsFold(kinds, g.kind)
-				})
-				rows, sums, err := s.groupRows(ctx, l)
-				if err != nil {
-					return err
-				}
-				if err := a.showGroups(rows); err != nil {
-					return err
-				}
-				if err := l.complain(); err != nil {
-					return err
-				}
-				return sums.complain(l)
+		RunE: a.withGroups(func(ctx context.Context, s *session, l *groupList, _ []string) error {
+			maps.DeleteFunc(l.groups, func(_ string, g *listedGroup) bool {
+				return len(states) > 0 && !containsFold(states, g.state) || len(kinds) > 0 && !containsFold(kinds, g.kind)
 			})
+			rows, sums, err := s.groupRows(ctx, l)
+			if err != nil {
+				return err
+			}
+			if err := a.showGroups(rows); err != nil {
+				return err
+			}
+			if err := l.complain(); err != nil {
+				return err
+			}
+			return sums.complain(l)
 		}),
 	}
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only groups in these `STATES`: Stable, Empty, PreparingRebalance, …")
@@ -281,27 +288,4 @@ func (a *app) showGroups(rows []groupRow) error {
 			t.table(head, cells)
 		}
 	}})
-}
-
-// completeGroups offers the groups of the cluster; nothing when it cannot be reached in time. most is as in completeTopics.
-func (a *app) completeGroups(most int) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		const directive = cobra.ShellCompDirectiveNoFileComp
-		if most > 0 && len(args) >= most {
-			return nil, directive
-		}
-		a.flags.timeout = completionTimeout
-		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
-		defer cancel()
-		s, err := a.connect(ctx)
-		if err != nil {
-			return nil, directive
-		}
-		defer s.close()
-		l, err := s.groups(ctx)
-		if err != nil {
-			return nil, directive
-		}
-		return slices.DeleteFunc(l.names(), func(n string) bool { return slices.Contains(args, n) }), directive
-	}
 }

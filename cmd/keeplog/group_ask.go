@@ -133,19 +133,36 @@ func (s *session) lagSums(ctx context.Context, l *groupList) (*lagAnswers, error
 	return answers, nil
 }
 
+// pace is how a group goes on.
+type pace struct {
+	In    *float64 `json:"rate_in"` // records a second
+	Out   *float64 `json:"rate_out"`
+	Trend string   `json:"trend"`
+	Drain *float64 `json:"drain_seconds"` // until all is read; null: never at this pace
+}
+
+var noPace = pace{Trend: lag.TrendUnknown.String()}
+
+// paceOf makes a pace of rates of which one below zero is not known.
+func paceOf(behind int64, in, out float64, trend lag.Trend) pace {
+	p := pace{In: known(in), Out: known(out), Trend: trend.String()}
+	if d, ok := lag.Drain(behind, in, out); ok {
+		seconds := d.Seconds()
+		p.Drain = &seconds
+	}
+	return p
+}
+
 // lagRow is a group in a partition. What is not known is null.
 type lagRow struct {
-	Topic     string   `json:"topic"`
-	Partition int32    `json:"partition"`
-	Committed *int64   `json:"committed_offset"`
-	Start     *int64   `json:"start_offset"`
-	End       *int64   `json:"end_offset"`
-	Lag       *int64   `json:"lag"`
-	Behind    *int64   `json:"behind_ms"`
-	In        *float64 `json:"rate_in"`
-	Out       *float64 `json:"rate_out"`
-	Trend     string   `json:"trend"`
-	Drain     *float64 `json:"drain_seconds"`
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Committed *int64 `json:"committed_offset"`
+	Start     *int64 `json:"start_offset"`
+	End       *int64 `json:"end_offset"`
+	Lag       *int64 `json:"lag"`
+	Behind    *int64 `json:"behind_ms"`
+	pace
 	// CommittedAt is when the group committed last, Moved since when the offset is what it is.
 	CommittedAt *string `json:"committed_at"`
 	Moved       *string `json:"unchanged_since"`
@@ -178,12 +195,8 @@ func stamp(ms int64) *string {
 func newLagRow(topic string, l *lag.Line) lagRow {
 	r := lagRow{
 		Topic: topic, Partition: l.Partition.Partition, Committed: known(int64(l.Committed)), Start: known(int64(l.Start)), End: known(int64(l.End)),
-		Lag: known(l.Lag()), Behind: known(l.Behind), In: known(l.In), Out: known(l.Out), Trend: l.Trend.String(),
+		Lag: known(l.Lag()), Behind: known(l.Behind), pace: paceOf(l.Lag(), l.In, l.Out, l.Trend),
 		CommittedAt: stamp(l.CommittedAt), Moved: stamp(l.Moved), moved: time.UnixMilli(l.Moved),
-	}
-	if d, ok := lag.Drain(l.Lag(), l.In, l.Out); ok {
-		seconds := d.Seconds()
-		r.Drain = &seconds
 	}
 	switch {
 	case l.Leaderless:
@@ -196,20 +209,17 @@ func newLagRow(topic string, l *lag.Line) lagRow {
 
 // groupLag is how far one group is behind.
 type groupLag struct {
-	Group       string   `json:"group"`
-	State       string   `json:"state"`
-	Type        string   `json:"type"`
-	Coordinator int32    `json:"coordinator"`
-	Members     *int     `json:"members"` // null: its coordinator did not tell
-	Lag         *int64   `json:"lag"`     // null: nothing is known
-	Unknown     int      `json:"unknown_partitions"`
-	Behind      *int64   `json:"behind_ms"`
-	In          *float64 `json:"rate_in"`
-	Out         *float64 `json:"rate_out"`
-	Trend       string   `json:"trend"`
-	Drain       *float64 `json:"drain_seconds"`
-	ByMember    []byOne  `json:"by_member"`
-	Partitions  []lagRow `json:"partitions"`
+	Group       string `json:"group"`
+	State       string `json:"state"`
+	Type        string `json:"type"`
+	Coordinator int32  `json:"coordinator"`
+	Members     *int   `json:"members"` // null: its coordinator did not tell
+	Lag         *int64 `json:"lag"`     // null: nothing is known
+	Unknown     int    `json:"unknown_partitions"`
+	Behind      *int64 `json:"behind_ms"`
+	pace
+	ByMember   []byOne  `json:"by_member"`
+	Partitions []lagRow `json:"partitions"`
 
 	view *groupView
 }
@@ -300,7 +310,7 @@ func (s *session) foreignLag(ctx context.Context, names []string, rows map[strin
 		rows[name] = map[tp]lagRow{}
 		for _, o := range of.Fetched.Sorted() {
 			if key := (tp{o.Topic, o.Partition}); o.At >= 0 {
-				rows[name][key] = lagRow{Topic: o.Topic, Partition: o.Partition, Committed: known(o.At), Trend: lag.TrendUnknown.String()}
+				rows[name][key] = lagRow{Topic: o.Topic, Partition: o.Partition, Committed: known(o.At), pace: noPace}
 				keys = append(keys, key)
 			}
 		}
@@ -351,7 +361,7 @@ func (s *session) addUncommitted(ctx context.Context, views map[string]*groupVie
 			if rows[name] == nil {
 				rows[name] = map[tp]lagRow{}
 			}
-			rows[name][key] = lagRow{Topic: key.topic, Partition: key.partition, Trend: lag.TrendUnknown.String()}
+			rows[name][key] = lagRow{Topic: key.topic, Partition: key.partition, pace: noPace}
 		}
 	}
 	if len(missing) == 0 {
@@ -375,7 +385,7 @@ func (s *session) addUncommitted(ctx context.Context, views map[string]*groupVie
 // sumUp adds members and totals.
 func sumUp(v *groupView, rows map[tp]lagRow) groupLag {
 	g := groupLag{
-		Group: v.name, State: v.state, Type: v.kind, Coordinator: v.coordinator, Trend: lag.TrendUnknown.String(),
+		Group: v.name, State: v.state, Type: v.kind, Coordinator: v.coordinator, pace: noPace,
 		ByMember: []byOne{}, Partitions: []lagRow{}, view: v,
 	}
 	if v.err == nil {
@@ -408,11 +418,7 @@ func sumUp(v *groupView, rows map[tp]lagRow) groupLag {
 		g.ByMember = append(g.ByMember, *of[&v.members[i]])
 	}
 	if in, out, ok := total.Sum(); ok {
-		g.In, g.Out, g.Trend = &in, &out, total.Trend().String()
-		if d, ok := lag.Drain(*g.Lag, in, out); ok {
-			seconds := d.Seconds()
-			g.Drain = &seconds
-		}
+		g.pace = paceOf(*g.Lag, in, out, total.Trend())
 	}
 	return g
 }

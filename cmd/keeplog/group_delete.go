@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -107,38 +106,13 @@ func liveMembers(v *groupView) *cliError {
 	return e
 }
 
-// showGroupOutcomes is showOutcomes for groups.
 func (a *app) showGroupOutcomes(all []groupOutcome) error {
-	var failed []*cliError
-	items := make([]any, len(all))
+	made := make([]madeOf, len(all))
 	for i := range all {
-		items[i] = all[i]
-		if all[i].err != nil {
-			failed = append(failed, all[i].err)
-		}
+		made[i] = madeOf{all[i], all[i].Done + " " + all[i].Group, all[i].err}
 	}
-	if len(failed) < len(all) {
-		body := struct {
-			Version int            `json:"version"`
-			Groups  []groupOutcome `json:"groups"`
-		}{1, all}
-		err := a.show(result{body: body, items: items, text: func(t *text) {
-			for _, o := range all {
-				if o.err == nil {
-					t.line("%s", strings.TrimSpace(o.Done+" "+o.Group))
-				}
-			}
-		}})
-		if err != nil || len(failed) == 0 {
-			return err
-		}
-	}
-	last := *failed[len(failed)-1]
-	for _, e := range failed[:len(failed)-1] {
-		a.printError(e)
-	}
-	if len(failed) < len(all) {
-		last.exit = exitPart
-	}
-	return &last
+	return a.showMade(made, struct {
+		Version int            `json:"version"`
+		Groups  []groupOutcome `json:"groups"`
+	}{1, all})
 }

@@ -14,31 +14,28 @@ func newGroupDescribeCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "describe GROUP...", Short: "Show state, members, assignment and lag of groups", Args: wantsArgs(1, -1),
 		ValidArgsFunction: a.completeGroups(0),
-		RunE: a.run(func(ctx context.Context, names []string) error {
-			return a.ask(ctx, func(ctx context.Context, s *session) error {
-				l, err := s.groups(ctx)
-				if err != nil {
-					return err
+		RunE: a.withGroups(func(ctx context.Context, s *session, l *groupList, names []string) error {
+			if _, err := l.find(s, names); err != nil {
+				return err
+			}
+			all, failed, err := s.lags(ctx, l, names)
+			if err != nil {
+				return err
+			}
+			if err := a.showGroupDescriptions(all); err != nil {
+				return err
+			}
+			for i := range all {
+				if err := all[i].view.err; err != nil {
+					e := failure(s.answered("group "+all[i].Group, err, ""))
+					e.exit = exitPart
+					return e
 				}
-				if _, err := l.find(s, names); err != nil {
-					return err
-				}
-				all, failed, err := s.lags(ctx, l, names)
-				if err != nil {
-					return err
-				}
-				if err := a.showGroupDescriptions(all); err != nil {
-					return err
-				}
-				for i := range all {
-					if err := all[i].view.err; err != nil {
-						e := failure(s.answered("group "+all[i].Group, err, ""))
-						e.exit = exitPart
-						return e
-					}
-				}
-				return leftOut(failed)
-			})
+			}
+			if err := leftOut(failed); err != nil {
+				return err
+			}
+			return untold(all)
 		}),
 	}
 }

@@ -24,22 +24,16 @@ func newGroupExplainCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "explain GROUP...", Short: "Say why groups make no progress, and what to do", Args: wantsArgs(1, -1),
 		ValidArgsFunction: a.completeGroups(0),
-		RunE: a.run(func(ctx context.Context, names []string) error {
-			return a.ask(ctx, func(ctx context.Context, s *session) error {
-				l, err := s.groups(ctx)
+		RunE: a.withGroups(func(ctx context.Context, s *session, l *groupList, names []string) error {
+			all := make([]explanation, 0, len(names))
+			for _, name := range names {
+				e, err := s.explainGroup(ctx, l, name)
 				if err != nil {
 					return err
 				}
-				all := make([]explanation, 0, len(names))
-				for _, name := range names {
-					e, err := s.explainGroup(ctx, l, name)
-					if err != nil {
-						return err
-					}
-					all = append(all, *e)
-				}
-				return a.showExplanations(all)
-			})
+				all = append(all, *e)
+			}
+			return a.showExplanations(all)
 		}),
 	}
 }

@@ -55,8 +55,8 @@ TOPIC,PARTITION,OFFSET, as Kafka's own tool has them; --to-file takes them.`,
 	f.StringVar(&flags.export, "export", "", "write offsets to `FILE` (-: stdout) and change nothing")
 	f.Lookup("export").NoOptDefVal = "-"
 	f.BoolVar(&flags.dryRun, "dry-run", false, "only show the change")
-	_ = cmd.RegisterFlagCompletionFunc("to-group", a.completeGroups(0))
-	_ = cmd.RegisterFlagCompletionFunc("topic", a.completeTopics(0))
+	_ = cmd.RegisterFlagCompletionFunc("to-group", a.completeGroups(ofFlag))
+	_ = cmd.RegisterFlagCompletionFunc("topic", a.completeTopics(ofFlag))
 	return cmd
 }
 

@@ -120,55 +120,61 @@ type outcome struct {
 	err *cliError
 }
 
-// showOutcomes prints what became of each topic on stdout. If all failed the first error is returned, if some did an
-// error with exit code 3.
+// showOutcomes prints what became of each topic.
 func (a *app) showOutcomes(all []outcome) error {
-	failed := 0
-	var first *cliError
-	items := make([]any, len(all))
+	made := make([]madeOf, len(all))
 	for i := range all {
-		if e := all[i].err; e != nil {
-			all[i].Message = e.msg
-			failed++
-			if first == nil {
-				first = e
-			}
+		o := &all[i]
+		line := o.Done + " " + o.Topic
+		if o.Parts > 0 {
+			line += ": " + count(int64(o.Parts), "partition") + ", replication factor " + strconv.Itoa(o.Factor)
 		}
-		items[i] = all[i]
-	}
-	if failed == len(all) && first != nil {
-		if failed > 1 {
-			for _, o := range all[1:] {
-				a.printError(o.err)
-			}
+		if o.err != nil {
+			o.Message = o.err.msg
 		}
-		return first
+		made[i] = madeOf{o, line, o.err}
 	}
-	body := struct {
+	return a.showMade(made, struct {
 		Version int       `json:"version"`
 		Topics  []outcome `json:"topics"`
-	}{1, all}
-	err := a.show(result{body: body, items: items, text: func(t *text) {
-		for _, o := range all {
-			if o.err != nil {
-				continue
-			}
-			line := o.Done + " " + o.Topic
-			if o.Parts > 0 {
-				line += ": " + count(int64(o.Parts), "partition") + ", replication factor " + strconv.Itoa(o.Factor)
-			}
-			t.line("%s", line)
+	}{1, all})
+}
+
+// madeOf is what became of one thing of several: a line of JSON, one for people where it was done, and an error where not.
+type madeOf struct {
+	item any
+	line string
+	err  *cliError
+}
+
+// showMade prints what became of each thing on stdout, and on stderr what failed. If all failed the first error is returned, if some did an error
+// with exit code 3.
+func (a *app) showMade(all []madeOf, body any) error {
+	var failed []*cliError
+	items := make([]any, len(all))
+	for i, m := range all {
+		if items[i] = m.item; m.err != nil {
+			failed = append(failed, m.err)
 		}
-	}})
-	if err != nil || first == nil {
-		return err
 	}
-	for _, o := range all {
-		if o.err != nil && o.err != first {
-			a.printError(o.err)
+	if len(failed) < len(all) || len(failed) == 0 {
+		err := a.show(result{body: body, items: items, text: func(t *text) {
+			for _, m := range all {
+				if m.err == nil {
+					t.line("%s", m.line)
+				}
+			}
+		}})
+		if err != nil || len(failed) == 0 {
+			return err
 		}
 	}
-	part := *first
-	part.exit = exitPart
-	return &part
+	for _, e := range failed[1:] {
+		a.printError(e)
+	}
+	first := *failed[0]
+	if len(failed) < len(all) {
+		first.exit = exitPart
+	}
+	return &first
 }
