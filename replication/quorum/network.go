@@ -21,9 +21,10 @@ const rpcTimeout = 5 * time.Second
 // behind the disk instead, which the timing allows for.
 type transport struct {
 	*raft.NetworkTransport
-	seen *progress
-	idle *idle
-	away *away
+	seen   *progress
+	idle   *idle
+	away   *away
+	recall recall
 	// done is closed when the member closes, before the library waits for the messages under way.
 	done <-chan struct{}
 	// fastPath is on in the test that shows what it does.

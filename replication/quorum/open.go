@@ -212,8 +212,9 @@ func (q *Quorum) config() *raft.Config {
 
 func (q *Quorum) transport() raft.Transport {
 	if q.peers != nil {
+		term, err := q.store.GetUint64([]byte("CurrentTerm")) // where the library keeps it
 		t := newTransport(newStream(q.peers.port), &q.o, transport{
-			seen: q.peers.seen, idle: q.store.idle, away: newAway(q.wanted), done: q.ctx.Done(),
+			seen: q.peers.seen, idle: q.store.idle, away: newAway(q.wanted), recall: newRecall(err == nil && term > 0, q.o.Timing), done: q.ctx.Done(),
 		})
 		q.peers.wire.Store(t.NetworkTransport)
 		return t
