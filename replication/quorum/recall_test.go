@@ -11,7 +11,7 @@ import (
 // TestAVoterThatWasRestartedRecallsItsLeader: nobody is elected within a heartbeat time-out of the moment in which a voter that elects it has
 // heard the leader before, although that voter was killed and started again meanwhile.
 func TestAVoterThatWasRestartedRecallsItsLeader(t *testing.T) {
-	for round := range 30 {
+	for round := range 16 {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, 3).start().ready()
 			old := c.leader()
