@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -157,9 +158,8 @@ func (s *session) mustBeLed(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, electionWait)
 	defer cancel()
 	for {
-		led := false
-		limit(ctx, leaderAnswers, func(ctx context.Context) { _, led = askQuorum(ctx, s.home) })
-		if led {
+		// Asked once for all that time, unless there is an answer: a connection answers in order, and the broker looks for a leader meanwhile.
+		if _, led := askQuorum(ctx, s.home); led {
 			return nil
 		}
 		select {
@@ -327,7 +327,9 @@ func askQuorum(ctx context.Context, r kmsg.Requestor) (q *viewQuorum, led bool) 
 // leaderless says that nobody answered as the leader of the metadata log in time; others may only not tell.
 func leaderless(err error, resp *kmsg.DescribeQuorumResponse) bool {
 	if err != nil {
-		return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, kerr.NotController) || errors.Is(err, kerr.NotLeaderForPartition)
+		var late net.Error // also to a question before, on the same connection
+		return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late) && late.Timeout() || errors.Is(err, kerr.NotController) ||
+			errors.Is(err, kerr.NotLeaderForPartition)
 	}
 	return slices.Contains([]int16{kerr.NotController.Code, kerr.NotLeaderForPartition.Code, kerr.RequestTimedOut.Code}, resp.ErrorCode)
 }

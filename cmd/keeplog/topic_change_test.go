@@ -5,11 +5,15 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
+
+// never is for a quorumBroker that looks for a leader and does not answer.
+const never = -1
 
 // quorumBroker is a broker that tells of the metadata log: that it has no leader, until it was asked leaderless times.
 func quorumBroker(t *testing.T, leaderless int32) string {
@@ -33,8 +37,13 @@ func quorumBroker(t *testing.T, leaderless int32) string {
 		return resp, nil, true
 	})
 	var asked atomic.Int32
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
 	c.ControlKey(int16(kmsg.DescribeQuorum), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
+		if leaderless == never {
+			c.SleepControl(func() { <-over })
+		}
 		resp := r.ResponseKind().(*kmsg.DescribeQuorumResponse)
 		if asked.Add(1) <= leaderless {
 			resp.ErrorCode = kerr.NotController.Code
@@ -58,6 +67,11 @@ func TestTopicsWithoutALeaderOfTheMetadata(t *testing.T) {
 				t.Errorf("exit %d\n%s%s", code, out, words)
 			}
 		})
+	}
+	begun := time.Now()
+	code, _, words := keeplog(t, quorumBroker(t, never), "", "topic", "create", "more", "--timeout", "9s")
+	if took := time.Since(begun); code != exitUnreachable || took > 8*time.Second || !strings.Contains(words, "error: the metadata has no leader: nothing can be changed\n") {
+		t.Errorf("nobody says: exit %d after %s\n%s", code, took, words)
 	}
 	if code, out, words := soon(t, quorumBroker(t, 3), "topic", "create", "more"); code != exitDone || !strings.Contains(out, "created more") {
 		t.Errorf("an election: exit %d\n%s%s", code, out, words)
