@@ -29,11 +29,11 @@ func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Recor
 		<-c.turn
 		return 0, nil
 	}
-	out := &outcome{done: make(chan struct{})}
+	out := &outcome{term: term, planner: p, records: records, done: make(chan struct{})}
 	if ctx.Done() == nil || ctx.Err() != nil { // who has no end waits; who has no time left has been let in, and waits too
-		c.commit(context.WithoutCancel(ctx), term, p, records, out)
+		c.commit(context.WithoutCancel(ctx), out)
 	} else {
-		go c.commit(context.WithoutCancel(ctx), term, p, records, out)
+		go c.commit(context.WithoutCancel(ctx), out)
 	}
 	if err = out.wait(ctx); err == nil {
 		err = c.applied(ctx, out.index)
@@ -75,9 +75,13 @@ func (c *Controller) takeTurn(ctx context.Context) (term uint64, err error) {
 	return term, nil
 }
 
-// outcome is what became of the records of a plan: the results of the first ones, and why there are no more. The rest is set before done is
-// closed.
+// outcome is what becomes of the records of a plan that was made in a term: the results of the first ones, the index of their last entry, and
+// why there are no more. These are set before done is closed.
 type outcome struct {
+	term    uint64
+	planner *planner
+	records []metadata.Record
+
 	index   uint64
 	results []metadata.Result
 	err     error
@@ -100,33 +104,28 @@ func (o *outcome) wait(ctx context.Context) error {
 }
 
 // commit proposes records, up to the first batch that fails, notes what became of them, and gives the turn back.
-func (c *Controller) commit(ctx context.Context, term uint64, p *planner, records []metadata.Record, out *outcome) {
+func (c *Controller) commit(ctx context.Context, out *outcome) {
 	defer close(out.done)
 	defer func() { <-c.turn }()
-	c.inFlight(p.img, records, true)
-	defer c.inFlight(p.img, records, false)
-	for len(out.results) < len(records) && out.err == nil {
-		batch := records[len(out.results):]
+	img := out.planner.img
+	c.inFlight(img, out.records, true)
+	defer c.inFlight(img, out.records, false)
+	for len(out.results) < len(out.records) {
+		batch := out.records[len(out.results):]
 		batch = batch[:batchSize(batch)]
-		var results []metadata.Result
-		out.index, results, out.err = c.proposed(ctx, term, p, batch, out.index)
-		out.results = append(out.results, results...)
+		index, results, err := c.o.Proposer.ProposeAt(ctx, out.term, batch)
+		if err != nil {
+			out.err = err
+			return
+		}
+		if len(results) != len(batch) {
+			panic(fmt.Sprintf("controller: %d results of %d records", len(results), len(batch)))
+		}
+		for i, r := range results {
+			c.noteCommitted(img, batch[i], r, index)
+		}
+		out.index, out.results = index, append(out.results, results...)
 	}
-}
-
-// proposed proposes one batch and takes note of what it has changed.
-func (c *Controller) proposed(ctx context.Context, term uint64, p *planner, batch []metadata.Record, before uint64) (uint64, []metadata.Result, error) {
-	index, results, err := c.o.Proposer.ProposeAt(ctx, term, batch)
-	if err != nil {
-		return before, nil, err
-	}
-	if len(results) != len(batch) {
-		panic(fmt.Sprintf("controller: %d results of %d records", len(results), len(batch)))
-	}
-	for i, r := range results {
-		c.noteCommitted(p.img, batch[i], r, index)
-	}
-	return max(before, index), results, nil
 }
 
 // applied waits until what was decided has reached what follows the image on this node.
