@@ -79,7 +79,9 @@ func (s *session) groups(ctx context.Context) (*groupList, error) {
 	})
 	if len(l.failed) == len(m.Brokers) {
 		for _, broker := range slices.Sorted(maps.Keys(l.failed)) {
-			return nil, l.failed[broker]
+			if err := l.failed[broker]; !kerr.IsRetriable(err) { // else what was committed is known all the same
+				return nil, err
+			}
 		}
 	}
 	return l, nil
@@ -166,6 +168,9 @@ func (l *groupList) complain() error {
 	for _, broker := range slices.Sorted(maps.Keys(l.failed)) {
 		e := &cliError{msg: "not all groups are listed", code: "PARTIAL", exit: exitPart, try: "keeplog cluster health"}
 		e.why = "broker " + strconv.Itoa(int(broker)) + " does not list its groups: " + whyShort(l.failed[broker])
+		if len(l.groups) == 0 {
+			e.msg, e.code, e.exit = "no groups are listed", "COORDINATOR_NOT_AVAILABLE", exitUnreachable
+		}
 		return e
 	}
 	return nil

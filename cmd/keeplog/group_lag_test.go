@@ -227,3 +227,43 @@ func TestGroupsBesideASilentBroker(t *testing.T) {
 		}
 	}
 }
+
+// Without a leader of the metadata no broker lists groups. That is said, and what was committed is told all the same.
+func TestNobodyListsGroups(t *testing.T) {
+	c, addr := fakeBroker(t)
+	answerLag(t, c, c.TopicInfo("orders").TopicID, func(q *lag.Query, topic [16]byte) *lag.Answer { return tellPart(q, topic, lag.Here) })
+	c.ControlKey(int16(kmsg.ListGroups), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := r.ResponseKind().(*kmsg.ListGroupsResponse)
+		resp.ErrorCode = kerr.CoordinatorNotAvailable.Code
+		return resp, nil, true
+	})
+	c.ControlKey(int16(kmsg.DescribeGroups), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		resp := r.ResponseKind().(*kmsg.DescribeGroupsResponse)
+		for _, name := range r.(*kmsg.DescribeGroupsRequest).Groups {
+			g := kmsg.NewDescribeGroupsResponseGroup()
+			g.Group, g.ErrorCode = name, kerr.CoordinatorNotAvailable.Code
+			resp.Groups = append(resp.Groups, g)
+		}
+		return resp, nil, true
+	})
+	const why = "why:   broker 0 does not list its groups: COORDINATOR_NOT_AVAILABLE\ntry:   keeplog cluster health\n"
+	for args, want := range map[string]struct {
+		exit  int
+		words string
+	}{
+		"list":             {exitUnreachable, "error: no groups are listed\n" + why},
+		"describe billing": {exitUnreachable, "error: group billing: its coordinator cannot be asked\n" + why},
+		"lag billing":      {exitPart, "orders  0          1          4    3    0s      -      -\ntotal                              3    0s\nerror: not all groups are listed\n" + why},
+		"explain billing":  {exitDone, "group billing: lag 3, 0s behind\n- its coordinator cannot be reached (COORDINATOR_NOT_AVAILABLE): members can neither join nor commit\n"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			code, out, words := soon(t, addr, append([]string{"group"}, strings.Fields(args)...)...)
+			if code != want.exit || !strings.Contains(out+words, want.words) {
+				t.Errorf("exit %d\n%s%s", code, out, words)
+			}
+		})
+	}
+}
