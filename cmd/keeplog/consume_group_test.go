@@ -79,7 +79,7 @@ func (c *command) wait(t *testing.T) int {
 // until waits for what must come.
 func until(t *testing.T, what string, come func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !come(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !come(); <-time.After(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it does not come: %s", what)
 		}
@@ -149,7 +149,7 @@ func TestGroupExitWaitsForItsPlaces(t *testing.T) {
 			case "the answer is late":
 				c.ControlKey(int16(kmsg.OffsetFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
 					c.DropControl()
-					c.SleepControl(func() { time.Sleep(settleTime + 4*pollWait) })
+					c.SleepControl(func() { <-time.After(settleTime + 4*pollWait) })
 					return nil, nil, false
 				})
 			default:
@@ -164,7 +164,7 @@ func TestGroupExitWaitsForItsPlaces(t *testing.T) {
 				c.ControlKey(int16(kmsg.JoinGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
 					c.KeepControl()
 					if joins++; joins > 2 { // as the id comes with the first answer
-						c.SleepControl(func() { time.Sleep(settleTime + 4*pollWait) })
+						c.SleepControl(func() { <-time.After(settleTime + 4*pollWait) })
 					}
 					return nil, nil, false
 				})

@@ -207,34 +207,40 @@ func (l *lane) run() {
 	}
 }
 
-// A lane of offsets waits for those that it has answered, gatherLeast of them or more, for gatherTimes as long as the entry took and for
-// maxGather at most.
+// Where an entry and what waits behind it are gatherLeast proposals of offsets or more, the next entry waits for those that come, up to
+// entryPace after the last one was sent.
 const (
-	gatherLeast = 8
-	gatherTimes = 4
-	maxGather   = 20 * time.Millisecond
+	gatherLeast = 16
+	entryPace   = 40 * time.Millisecond
 )
 
 // gather lets those that were just answered, so many, come with what they have next, as long as more and more do: else the next entry
-// holds what the quickest of them have, and the others wait for it. Of offsets it is better to wait for them a while longer: where many
+// holds what the quickest of them have, and the others wait for it. Of offsets it is better to wait for more a while longer: where many
 // commit they need the processors for what comes before and after, and a few large entries leave them more of those than many small ones.
+// Where nearly all were in the last entry, which took so long, the next one goes when they are back; else there is always somebody who comes.
 func (l *lane) gather(answered int, took time.Duration) {
-	for before := -1; ; {
-		l.mu.Lock()
-		n := len(l.waiting)
-		l.mu.Unlock()
-		if n >= answered {
+	behind := l.waits()
+	for n, before := behind, -1; n > before; n = l.waits() {
+		if l.id != metadata.LaneOffsets && n >= answered {
 			return
-		}
-		if n <= before {
-			break
 		}
 		before = n
 		runtime.Gosched()
 	}
-	if l.id == metadata.LaneOffsets && answered >= gatherLeast {
-		l.await(answered, min(gatherTimes*took, maxGather))
+	switch {
+	case l.id != metadata.LaneOffsets || answered+behind < gatherLeast:
+	case behind < answered/8:
+		l.await(answered, entryPace-took)
+	default:
+		l.await(maxCommits, entryPace-took)
 	}
+}
+
+// waits is how many proposals do.
+func (l *lane) waits() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting)
 }
 
 // await waits until so many proposals are waiting, or for a time.
