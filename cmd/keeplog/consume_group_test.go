@@ -258,20 +258,24 @@ func TestGroupTellsWhatItWaitsFor(t *testing.T) {
 		dies  bool   // it ends too
 	}{
 		{
-			"its log is offline", kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.ListOffsets}, Topic: "orders", Err: kerr.KafkaStorageError},
+			"its log is offline",
+			kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.ListOffsets}, Topic: "orders", Err: kerr.KafkaStorageError},
 			"error: topic orders partition 0: KAFKA_STORAGE_ERROR (", exitFailed, "left out for now: topic orders partition 0: KAFKA_STORAGE_ERROR (", false,
 		},
 		{
-			"the coordinator loads", kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup, kmsg.OffsetFetch}, Group: "g", TopLevel: true, Err: kerr.CoordinatorLoadInProgress},
+			"the coordinator loads",
+			kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup, kmsg.OffsetFetch}, Group: "g", TopLevel: true, Err: kerr.CoordinatorLoadInProgress},
 			"error: group g: COORDINATOR_LOAD_IN_PROGRESS (", exitUnreachable, "error: group g: COORDINATOR_LOAD_IN_PROGRESS (", true,
 		},
 		{
-			"the members do not agree", kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: "g", TopLevel: true, Err: kerr.RebalanceInProgress},
+			"the members do not agree",
+			kfake.Fault{Keys: []kmsg.Key{kmsg.JoinGroup}, Group: "g", TopLevel: true, Err: kerr.RebalanceInProgress},
 			"error: group g: REBALANCE_IN_PROGRESS (not all of its members have joined within 1s)\n", exitUnreachable,
 			"waiting: group g: REBALANCE_IN_PROGRESS (not all of its members have joined within 1s)\n", false,
 		},
 		{
-			"the topic goes", kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.Metadata}, Topic: "orders", Err: kerr.UnknownTopicOrPartition},
+			"the topic goes",
+			kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch, kmsg.Metadata}, Topic: "orders", Err: kerr.UnknownTopicOrPartition},
 			"error: topic orders: UNKNOWN_TOPIC_OR_PARTITION (it was deleted)\n", exitFailed, "error: topic orders: UNKNOWN_TOPIC_OR_PARTITION (it was deleted)\n", true,
 		},
 	} {
