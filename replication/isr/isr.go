@@ -46,6 +46,8 @@ var (
 	ErrNotReplica = errors.New("isr: the broker is not a replica of this partition")
 	// ErrStaleReplica says that a fetch comes from an older incarnation of its broker than the one that is registered.
 	ErrStaleReplica = errors.New("isr: the replica's broker epoch is not the current one")
+	// ErrForgotten says to a replica that the leader does not know any more what it has told of its log: it has to tell it again.
+	ErrForgotten = errors.New("isr: the leader asks the replica again what it has")
 	// ErrIneligible says that the controller refused an in-sync set because a member may not be in it.
 	ErrIneligible = errors.New("isr: a replica may not join the in-sync set")
 	// ErrSession says that the leader does not know a fetch session, or expects another epoch of it.

@@ -214,6 +214,13 @@ func (p *Partition) FetchReplica(r ReplicaFetch) FetchResult {
 	return res
 }
 
+// forgot says that this leader does not know any more what a replica has told.
+func (p *Partition) forgot(replica metadata.BrokerID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lead != nil && p.lead.forgot(replica)
+}
+
 // leading is the role, if this broker leads and the caller knows the epoch.
 func (p *Partition) leading(epoch record.Epoch) (*role, error) {
 	if err := p.checkLeader(epoch); err != nil {

@@ -54,6 +54,8 @@ type other struct {
 	// fetchedAt and leaderEnd are when it fetched last, and the log end at that moment.
 	fetchedAt time.Duration
 	leaderEnd record.Offset
+	// forgotten: what it had told does not count any more, and it has not told it again.
+	forgotten bool
 }
 
 // never lies before every time.
@@ -108,14 +110,8 @@ func newLeader(c leaderConfig) *leader {
 	return l
 }
 
-// adopt takes the image's state over; pending changes are not looked at. Whoever is not in sync any more, without this leader's knowledge,
-// may have lost what it had reported, or be unable to fetch: it is not waited for, nor asked back, before it has fetched again.
+// adopt takes the image's state over; pending changes are not looked at.
 func (l *leader) adopt(s partitionState, now time.Duration) {
-	for i := range l.others {
-		if o := &l.others[i]; slices.Contains(l.inSync, o.id) && !slices.Contains(s.inSync, o.id) {
-			*o = other{id: o.id, brokerEpoch: -1, written: -1, stable: -1, logStart: o.logStart, caughtUp: never, fetchedAt: never, leaderEnd: -1}
-		}
-	}
 	l.partitionEpoch, l.inSync = s.partitionEpoch, slices.Clone(s.inSync)
 	l.maximal = l.inSync
 	l.unclean = s.unclean
@@ -123,6 +119,21 @@ func (l *leader) adopt(s partitionState, now time.Duration) {
 	for i := range l.others { // a member is given the whole lag time to be heard of
 		if o := &l.others[i]; o.caughtUp == never && slices.Contains(l.inSync, o.id) {
 			o.caughtUp = now
+		}
+	}
+}
+
+// forget: whoever is not in sync any more, and not because this leader asked for it, may have lost what it had reported, or be unable to
+// fetch. It is not waited for, nor asked back, before it has told again what it has.
+func (l *leader) forget(inSync []metadata.BrokerID) {
+	for i := range l.others {
+		o := &l.others[i]
+		asked := l.pending != nil && !slices.Contains(l.pending.set, o.id)
+		if slices.Contains(l.inSync, o.id) && !slices.Contains(inSync, o.id) && !asked {
+			*o = other{
+				id: o.id, brokerEpoch: -1, written: -1, stable: -1, logStart: o.logStart, caughtUp: never, fetchedAt: never, leaderEnd: -1,
+				forgotten: true,
+			}
 		}
 	}
 }
@@ -210,7 +221,7 @@ func (l *leader) replicaFetched(f fetched, now time.Duration) bool {
 	if f.brokerEpoch > o.brokerEpoch && o.brokerEpoch >= 0 { // it starts anew; what an earlier one reported is void
 		*o = other{id: o.id, caughtUp: o.caughtUp, fetchedAt: never, leaderEnd: -1, logStart: -1}
 	}
-	o.brokerEpoch, o.written, o.stable = f.brokerEpoch, f.written, min(f.stable, f.written)
+	o.brokerEpoch, o.written, o.stable, o.forgotten = f.brokerEpoch, f.written, min(f.stable, f.written), false
 	if f.logStart >= 0 {
 		o.logStart = f.logStart
 	}
@@ -222,6 +233,12 @@ func (l *leader) replicaFetched(f fetched, now time.Duration) bool {
 	}
 	o.fetchedAt, o.leaderEnd = now, f.leaderEnd
 	return l.advance(now)
+}
+
+// forgot says that what a replica, or with id −1 any of them, had told is forgotten: it does not tell it again by itself, where it has
+// nothing new to tell.
+func (l *leader) forgot(id metadata.BrokerID) bool {
+	return slices.ContainsFunc(l.others, func(o other) bool { return o.forgotten && (o.id == id || id < 0) })
 }
 
 // tick notes who has all of the log, which no fetch tells while nothing is written, and reports whether the high watermark
@@ -242,6 +259,7 @@ func (l *leader) changed(s partitionState, now time.Duration) bool {
 		l.leaving = nil
 	}
 	if s.partitionEpoch > l.partitionEpoch {
+		l.forget(s.inSync)
 		l.pending = nil
 		l.adopt(s, now)
 	} else {

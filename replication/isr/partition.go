@@ -32,6 +32,8 @@ type Partition struct {
 	settings      atomic.Pointer[config.Topic]
 	// unsettled: the high watermark has not reached the start of the epoch that this broker leads in.
 	unsettled atomic.Bool
+	// forgets grows when the leader's core has forgotten what a replica told: the session of that replica asks for it again.
+	forgets atomic.Int64
 
 	mu         sync.Mutex      // guards the next ones, up to closed
 	lead       *leader         // nil while this broker does not lead

@@ -650,6 +650,21 @@ func TestFollowsOnceItsEpochIsKnown(t *testing.T) {
 	})
 }
 
+// A broker that was taken out of the in-sync set without its leader's knowledge, as it did not report for a while, fetches on in its
+// session: the leader asks it again what it has, so that it is in sync again although nothing is written.
+func TestFencedFollowerJoinsAgainInItsSession(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		c.must(-1, "a")
+		c.allInSync()
+		for range 3 {
+			c.fence(3)
+			synctest.Wait()
+			c.record(metadata.BrokerFenced{ID: 3, Epoch: c.nodes[3].epoch})
+			c.allInSync()
+		}
+	})
+}
+
 // A reassignment adds a replica, which copies everything and joins, and takes one away, which deletes its log.
 func TestReassignment(t *testing.T) {
 	onStage(t, 3, func(t *testing.T, c *troupe) {

@@ -54,6 +54,8 @@ type sessionPart struct {
 	arrived bool // guarded by arriveMu
 	// What the follower has been told; −1 is nothing.
 	highWatermark, logStart record.Offset
+	// forgets is the partition's when the follower spoke of it last.
+	forgets int64
 }
 
 // ReplicaPoll is one fetch of a follower, from its arrival to its answer.
@@ -247,6 +249,9 @@ func (s *replicaSession) list(asked *RemotePartition) {
 			p.WatchReplica(&sp.watch, sp)
 		}
 	}
+	if err == nil {
+		sp.forgets = p.forgets.Load() // before it is news
+	}
 	req, sent := s.request(sp, false), sp.sent
 	req.MaxBytes, req.Sent = 0, &sent // what is read is decided when it is answered
 	s.unlock()
@@ -320,7 +325,7 @@ func (sp *sessionPart) news() (news, held bool) {
 	if role == nil || !role.leads || role.epoch != sp.asked.LeaderEpoch || sp.part.log.Err() != nil {
 		return true, false
 	}
-	if sp.part.HighWatermark() != sp.highWatermark || sp.part.log.StartOffset() != sp.logStart {
+	if sp.forgotten() || sp.part.HighWatermark() != sp.highWatermark || sp.part.log.StartOffset() != sp.logStart {
 		return true, false
 	}
 	if sp.asked.MaxBytes <= 0 || sp.part.log.WrittenEnd() <= max(sp.asked.Offset, sp.sent.end) {
@@ -328,6 +333,19 @@ func (sp *sessionPart) news() (news, held bool) {
 	}
 	may := sp.session.replicas.mayServe(sp.part, role, sp.session.replica)
 	return may, !may
+}
+
+// forgotten says that the leader does not know any more what the follower has told of the partition. Called with mu held.
+func (sp *sessionPart) forgotten() bool {
+	now := sp.part.forgets.Load()
+	if now == sp.forgets {
+		return false
+	}
+	if sp.part.forgot(sp.session.replica) {
+		return true
+	}
+	sp.forgets = now
+	return false
 }
 
 // Answer is what there is to tell; it is made once. It is empty where a newer fetch of the session has come: that one tells
@@ -369,9 +387,12 @@ func (p *ReplicaPoll) read(sp *sessionPart, left int, first bool) (out ReplicaPa
 		return out, 0, false
 	}
 	out.PartitionRef = sp.ref
-	if sp.outcome != nil {
+	switch {
+	case sp.outcome != nil:
 		out.FetchResult = *sp.outcome
-	} else {
+	case sp.forgotten():
+		out.FetchResult = failedFetch(ErrForgotten)
+	default:
 		req := p.session.request(sp, true)
 		req.Abandon = p.abandon
 		req.MaxBytes = min(req.MaxBytes, max(left, 0))

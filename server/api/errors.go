@@ -122,6 +122,7 @@ var codes = []struct {
 	{isr.ErrUnknownLeaderEpoch, codeUnknownLeaderEpoch},
 	{isr.ErrNotReplica, codeUnknownLeaderEpoch},
 	{isr.ErrStaleReplica, codeStaleBrokerEpoch},
+	{isr.ErrForgotten, codeReplicaNotAvailable},
 	{isr.ErrNotEnoughReplicas, codeNotEnoughReplicas},
 	{isr.ErrNotEnoughReplicasAfterAppend, codeNotEnoughReplicasAfter},
 	{isr.ErrTimedOut, codeRequestTimedOut},
