@@ -114,8 +114,9 @@ func (c *Controller) commit(ctx context.Context, out *outcome) {
 		batch := out.records[len(out.results):]
 		batch = batch[:batchSize(batch)]
 		index, results, err := c.o.Proposer.ProposeAt(ctx, out.term, batch)
-		if err != nil {
+		if err != nil { // it may have been committed
 			out.err = err
+			c.noteUnknown(img, batch)
 			return
 		}
 		if len(results) != len(batch) {
@@ -156,6 +157,17 @@ func (c *Controller) noteCommitted(img *metadata.Image, rec metadata.Record, r m
 	defer c.liveMu.Unlock()
 	c.live.released(img, rec, r)
 	c.live.replaced(img, rec, r, index)
+}
+
+// noteUnknown takes note of records, planned over img, of which it is not known whether they are committed. If they are, the newest image has
+// them: else this node has lost the lead, and another term begins with nothing known.
+func (c *Controller) noteUnknown(img *metadata.Image, records []metadata.Record) {
+	index := c.o.Proposer.Image().Index()
+	c.liveMu.Lock()
+	defer c.liveMu.Unlock()
+	for _, rec := range records {
+		c.live.replaced(img, rec, metadata.Result{}, index)
+	}
 }
 
 // handing is how a plan asks whether a shard may be given on.

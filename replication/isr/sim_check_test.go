@@ -25,6 +25,9 @@ type simTruth struct {
 	latest record.Offset
 	// epoch is the newest leader epoch in an image.
 	epoch int32
+	// alone: its leader was left alone in the in-sync set, by min.insync.replicas with right, and nobody else need have everything; then it is
+	// found to have lost data.
+	alone bool
 }
 
 // committed takes note of a leader's watermark: what lies below is for ever, and on the disks of the whole in-sync set.
@@ -47,7 +50,8 @@ func (w *simWorld) committed(r *simReplica) {
 	if int(r.hw) <= len(t.committed) {
 		return
 	}
-	if int(r.hw) > r.synced {
+	// What an unclean election has left was committed before, by other disks than this one, which may not have flushed it yet.
+	if left := t.unclean > 0 && r.hw <= r.lead.epochStart; int(r.hw) > r.synced && !left {
 		w.broken("node %d, partition %d: the watermark %d is above the leader's flushed end %d", r.n.id, r.p, r.hw, r.synced)
 		return
 	}
@@ -56,6 +60,9 @@ func (w *simWorld) committed(r *simReplica) {
 		t.by = append(t.by, r.epoch)
 	}
 	r.verified = len(t.committed)
+	if t.unclean > 0 && r.hw <= r.lead.epochStart {
+		return // what an unclean election has left was committed before, by other disks than those of now
+	}
 	w.onDisks(r)
 	w.onEnough(r)
 }
@@ -202,6 +209,9 @@ func (w *simWorld) settled() {
 		if !ok {
 			w.broken("there is no partition %d", p)
 			return
+		}
+		if w.truth[p].alone && img.LeaderOf(part) < 0 {
+			continue // until somebody elects uncleanly
 		}
 		if len(part.Adding)+len(part.Removing) > 0 || len(part.ISR) != len(part.Replicas) || img.LeaderOf(part) < 0 {
 			w.broken("after a minute of peace partition %d has the leader %d, replicas %v and in sync %v", p, img.LeaderOf(part), part.Replicas, part.ISR)

@@ -241,6 +241,11 @@ func (n *simNode) read(s *simSession, parts []simPart) []simPart {
 		if sp == nil || sp.bad || r.lead == nil || sp.topic != r.topic || sp.claim.epoch != r.epoch || hasPart(parts, p) {
 			continue
 		}
+		if r.lead.forgot(int32(s.from)) { // it has to say again what it has
+			sp.valid, sp.bad = false, true
+			parts = append(parts, simPart{topic: r.topic, p: p, err: ErrForgotten, logStart: -1, highWatermark: -1, diverging: -1})
+			continue
+		}
 		from := int(sp.claim.offset)
 		if sp.valid && sp.epoch == r.epoch && sp.sent > from {
 			from = sp.sent

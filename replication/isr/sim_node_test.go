@@ -32,8 +32,9 @@ type simProcess struct {
 	leads        uint64   // term of the metadata log that it believes to lead, 0 for none
 	following    bool
 	control      *controller.Controller
-	epoch        int64 // broker epoch, 0 before the registration is applied
-	clean        int64 // broker epoch in the clean-stop marker, −1 for none
+	taken        uint64 // index of the image that the partitions follow
+	epoch        int64  // broker epoch, 0 before the registration is applied
+	clean        int64  // broker epoch in the clean-stop marker, −1 for none
 	lost         []controller.PartitionRef
 	fenced       bool
 	lease        time.Duration
@@ -130,7 +131,7 @@ func (n *simNode) start() {
 	n.up, n.paused, n.held, n.leads, n.following = true, false, nil, 0, false
 	n.incarnations++
 	n.epoch, n.fenced, n.lease, n.stopping = 0, true, 0, false
-	n.links, n.sessions = [simNodes]*simLink{}, [simNodes]*simSession{}
+	n.links, n.sessions, n.taken = [simNodes]*simLink{}, [simNodes]*simSession{}, 0
 	n.control = newSimController(n)
 	for _, r := range n.replicas {
 		r.recover()
@@ -224,7 +225,7 @@ func (n *simNode) registered(epoch int64) {
 func (n *simNode) heartbeat() {
 	n.later(500*time.Millisecond, n.heartbeat)
 	sent := n.now()
-	h := controller.Heartbeat{ID: int32(n.id), Epoch: n.epoch, Applied: n.image.Index(), WantShutdown: n.stopping, Lost: n.lost, Features: controller.SupportedFeatures()}
+	h := controller.Heartbeat{ID: int32(n.id), Epoch: n.epoch, Applied: n.taken, WantShutdown: n.stopping, Lost: n.lost, Features: controller.SupportedFeatures()}
 	n.callChief(func(t *simNode) func() {
 		answer, err := t.control.Heartbeat(context.Background(), t.now(), h)
 		return func() { n.beaten(sent, answer, err) }
@@ -317,6 +318,7 @@ func (n *simNode) applied() {
 	if b, ok := n.image.Broker(int32(n.id)); ok {
 		n.fenced = b.Fenced || b.Epoch != n.epoch
 	}
+	n.taken = n.image.Index()
 	for p, r := range n.replicas {
 		r.belong(topicOf(n.image))
 		if part, ok := n.image.Partition(r.topic, int32(p)); ok {

@@ -3,6 +3,7 @@ package isr
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -119,6 +120,29 @@ func (w *simWorld) deleter() {
 		n.wake(p)
 		w.note("node %d, partition %d: what lies below %d is deleted", n.id, p, to)
 	})
+}
+
+// leftAlone notes partitions of which the only complete replica is one that has lost data, without the controller's knowledge, since a
+// decision that has it lead: alone, where min.insync.replicas is 1, so that nobody else need have everything.
+func (w *simWorld) leftAlone(was, img *metadata.Image) {
+	robbed := func(p int, part *metadata.Partition) bool {
+		for _, id := range append(slices.Clone(part.ISR), part.ELR...) {
+			if !w.nodes[id].replicas[p].robbed {
+				return false
+			}
+		}
+		return true
+	}
+	for p := range simPartitions {
+		before, known := was.Partition(w.topic, int32(p))
+		after, ok := img.Partition(w.topic, int32(p))
+		switch {
+		case !known || !ok || !robbed(p, after):
+			w.truth[p].alone = false
+		case !robbed(p, before):
+			w.truth[p].alone = img.LeaderOf(after) >= 0 && img.Alive(after.Leader)
+		}
+	}
 }
 
 // uncleanly begins a new truth with each unclean election: what was committed may be lost, and nothing that is committed from

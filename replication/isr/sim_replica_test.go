@@ -113,6 +113,9 @@ func (r *simReplica) setRole(part *metadata.Partition) {
 		if r.lead.changed(r.state(part), now) {
 			r.advanced()
 		}
+		if r.lead.forgot(-1) {
+			r.n.wake(r.p)
+		}
 		return
 	case to == r.n.id:
 		r.quit()

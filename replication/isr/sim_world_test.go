@@ -283,6 +283,7 @@ func (w *simWorld) commit(img *metadata.Image, term uint64, records []metadata.R
 	w.images = append(w.images, next)
 	w.renewed(next)
 	w.uncleanly(img, next)
+	w.leftAlone(img, next)
 	for _, rec := range records {
 		w.fencing(rec)
 		if c, ok := rec.(metadata.PartitionChanged); ok {
