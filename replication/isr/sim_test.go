@@ -196,7 +196,7 @@ func (w *simWorld) loseData(n *simNode) {
 // calm ends the war.
 func (w *simWorld) calm() {
 	w.note("peace")
-	w.peace, w.simHarm = true, simHarm{}
+	w.peace, w.simHarm, w.mercy = true, simHarm{}, simMercy{} // a pause that ends before its time may be too short to be noticed
 	for _, n := range w.nodes {
 		if n.up {
 			n.resume()
