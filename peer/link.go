@@ -199,8 +199,7 @@ func (k *link) answer(number int32, simple bool) (*buffer, []byte, error) {
 	if got := int32(binary.BigEndian.Uint32(head[4:])); got != number {
 		return nil, nil, fmt.Errorf("%w: node %d: answer %d instead of %d", ErrProtocol, k.to, got, number)
 	}
-	buf := k.client.buffers.Get().(*buffer)
-	buf.client = k.client
+	buf := k.client.buffer(int(size) - 4)
 	if err := buf.fill(k.in, int(size)-4); err != nil {
 		buf.release()
 		return nil, nil, k.lost(err)
@@ -251,32 +250,56 @@ type buffer struct {
 	b      []byte
 }
 
-// fillStep bounds how much memory is taken before the bytes that need it have arrived.
+// fillStep is how much memory is taken before bytes that need it have arrived.
 const fillStep = 1 << 20
 
+// buffer takes a buffer out of the pool, of memory that an answer of so many bytes may have left there.
+func (c *Client) buffer(n int) *buffer {
+	pool := &c.small
+	if n > smallBuffer {
+		pool = &c.large
+	}
+	b := pool.Get().(*buffer)
+	b.client = c
+	return b
+}
+
+// fill reads n bytes. What is not there yet is taken in a few steps, each not before the one before is full: 1 MiB, then as much as may be
+// kept, then twice as much and twice again.
 func (b *buffer) fill(r io.Reader, n int) error {
 	if cap(b.b) >= n {
 		b.b = b.b[:n]
 		_, err := io.ReadFull(r, b.b)
 		return err
 	}
-	b.b = b.b[:0]
-	for len(b.b) < n {
-		at := len(b.b)
-		step := min(n-at, max(fillStep, at))
-		grown := make([]byte, at+step)
-		copy(grown, b.b)
-		b.b = grown
+	b.b = b.b[:min(n, cap(b.b))]
+	if len(b.b) < min(n, fillStep) {
+		b.b = make([]byte, min(n, fillStep))
+	}
+	for at := 0; ; {
 		if _, err := io.ReadFull(r, b.b[at:]); err != nil {
 			return err
 		}
+		if at = len(b.b); at == n {
+			return nil
+		}
+		// The next ones that are a little longer find room in it.
+		room := roundUp(min(n, max(keepBuffer, 2*at)), fillStep)
+		grown := make([]byte, min(n, room), room)
+		copy(grown, b.b)
+		b.b = grown
 	}
-	return nil
 }
 
+// roundUp is the multiple of a step that is n or the next above it.
+func roundUp(n, step int) int { return (n + step - 1) / step * step }
+
 func (b *buffer) release() {
-	if cap(b.b) > keepBuffer {
-		b.b = nil
+	switch {
+	case cap(b.b) > keepBuffer:
+	case cap(b.b) > smallBuffer:
+		b.client.large.Put(b)
+	default:
+		b.client.small.Put(b)
 	}
-	b.client.buffers.Put(b)
 }

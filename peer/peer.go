@@ -60,6 +60,7 @@ const (
 	lastBackoff   = time.Second
 	maxAnswer     = 16 << 20  // bytes, of everything but fetches
 	maxFetched    = 256 << 20 // bytes of the answer to a fetch
+	smallBuffer   = 64 << 10  // bytes of an answer that takes a buffer from the pool of small ones
 	keepBuffer    = 16 << 20  // larger ones are not kept
 	clientName    = "keeplog"
 	clientVersion = "1"
@@ -82,11 +83,12 @@ type Options struct {
 
 // Client asks other brokers. It is safe for concurrent use.
 type Client struct {
-	o       Options
-	ctx     context.Context
-	cancel  context.CancelFunc
-	buffers sync.Pool // of *buffer, hung off the client
-	work    sync.WaitGroup
+	o      Options
+	ctx    context.Context
+	cancel context.CancelFunc
+	small  sync.Pool // of *buffer, hung off the client: up to smallBuffer
+	large  sync.Pool // of larger ones
+	work   sync.WaitGroup
 
 	mu     sync.Mutex
 	peers  map[metadata.BrokerID]*peer // guarded by mu
@@ -109,7 +111,8 @@ func New(o Options) *Client {
 		o.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
 	}
 	c := &Client{o: o, peers: map[metadata.BrokerID]*peer{}}
-	c.buffers.New = func() any { return new(buffer) }
+	c.small.New = func() any { return new(buffer) }
+	c.large.New = c.small.New
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }

@@ -1,18 +1,25 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sys/unix"
 
@@ -84,6 +91,34 @@ func (k *committer) commit(offset int64) error {
 	return nil
 }
 
+// commitAll has committers commit b.N offsets, one at a time each.
+func commitAll(b *testing.B, all []*committer) {
+	b.Helper()
+	var next atomic.Int64
+	var work sync.WaitGroup
+	b.ResetTimer()
+	for _, k := range all {
+		work.Go(func() {
+			for {
+				i := next.Add(1)
+				if i > int64(b.N) {
+					return
+				}
+				err := k.commit(i)
+				if errors.Is(err, errMoved) { // a busy machine may lose a lease: the coordinator is back soon
+					eventually(b, "the coordinator again", func() error { return k.commit(i) })
+				} else if err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commits/s")
+}
+
 // BenchmarkCommits has 512 groups commit one offset a request, each at its coordinator, on three nodes in one process, with real files and
 // sockets.
 func BenchmarkCommits(b *testing.B) {
@@ -112,29 +147,7 @@ func BenchmarkCommits(b *testing.B) {
 		})
 	}
 	before, used := c.nodes[0].quorum.Image().Index(), processorTime()
-	var next atomic.Int64
-	var work sync.WaitGroup
-	b.ResetTimer()
-	for _, k := range all {
-		work.Go(func() {
-			for {
-				i := next.Add(1)
-				if i > int64(b.N) {
-					return
-				}
-				err := k.commit(i)
-				if errors.Is(err, errMoved) { // a busy machine may lose a lease: the coordinator is back soon
-					eventually(b, "the coordinator again", func() error { return k.commit(i) })
-				} else if err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	work.Wait()
-	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commits/s")
+	commitAll(b, all)
 	b.ReportMetric(float64((processorTime()-used).Microseconds())/float64(b.N), "µs-CPU/commit") // of three nodes, and of the clients
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Second)
 	defer cancel()
@@ -146,6 +159,75 @@ func BenchmarkCommits(b *testing.B) {
 	for _, k := range all {
 		_ = k.conn.Close()
 	}
+}
+
+// BenchmarkCommitsOf is BenchmarkCommits for a running cluster of any make, which KEEPLOG_BENCH_AT names by its bootstrap servers
+// (HOST:PORT,...) and KEEPLOG_BENCH_PIDS by the processes of its brokers: so keeplog and a peer are measured with the same client, which
+// takes a part of the machine that is small and reported. The topic t has eight partitions, and is made when it is missing.
+func BenchmarkCommitsOf(b *testing.B) {
+	const clients = 512
+	at := os.Getenv("KEEPLOG_BENCH_AT")
+	if at == "" {
+		b.Skip("KEEPLOG_BENCH_AT is not set")
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(at, ",")...))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	if made, err := adm.CreateTopic(b.Context(), 8, -1, nil, "t"); err != nil && !errors.Is(made.Err, kerr.TopicAlreadyExists) {
+		b.Fatal(err)
+	}
+	all := make([]*committer, clients)
+	for i := range all {
+		group := fmt.Sprint("group-", i)
+		eventually(b, "a coordinator", func() error {
+			found := adm.FindGroupCoordinators(b.Context(), group)
+			if err := found.Error(); err != nil {
+				return err
+			}
+			node := found[group]
+			all[i] = newCommitter(b, net.JoinHostPort(node.Host, fmt.Sprint(node.Port)), group, int32(i%8))
+			if err := all[i].commit(0); err != nil {
+				_ = all[i].conn.Close()
+				return err
+			}
+			return nil
+		})
+	}
+	own, theirs := processorTime(), timeOfAll(b, os.Getenv("KEEPLOG_BENCH_PIDS"))
+	commitAll(b, all)
+	b.ReportMetric(float64((timeOfAll(b, os.Getenv("KEEPLOG_BENCH_PIDS"))-theirs).Microseconds())/float64(b.N), "µs-CPU/commit")
+	b.ReportMetric(float64((processorTime()-own).Microseconds())/float64(b.N), "µs-client/commit")
+	for _, k := range all {
+		_ = k.conn.Close()
+	}
+}
+
+// timeOfAll is what processes have used, by their ids with commas between them.
+func timeOfAll(tb testing.TB, pids string) time.Duration {
+	tb.Helper()
+	var sum time.Duration
+	for pid := range strings.SplitSeq(pids, ",") {
+		if pid == "" {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		// Behind the name, which ends with the last parenthesis, utime and stime are fields 14 and 15, in hundredths of a second.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		for _, f := range fields[11:13] {
+			n, err := strconv.ParseInt(f, 10, 64)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			sum += time.Duration(n) * 10 * time.Millisecond
+		}
+	}
+	return sum
 }
 
 // processorTime is what this process has used.

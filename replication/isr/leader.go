@@ -112,13 +112,20 @@ func newLeader(c leaderConfig) *leader {
 
 // adopt takes the image's state over; pending changes are not looked at.
 func (l *leader) adopt(s partitionState, now time.Duration) {
+	before := l.inSync
 	l.partitionEpoch, l.inSync = s.partitionEpoch, slices.Clone(s.inSync)
 	l.maximal = l.inSync
 	l.unclean = s.unclean
 	l.settings(s, now)
-	for i := range l.others { // a member is given the whole lag time to be heard of
-		if o := &l.others[i]; o.caughtUp == never && slices.Contains(l.inSync, o.id) {
-			o.caughtUp = now
+	l.welcome(before, now)
+}
+
+// welcome gives each member that was none before the whole lag time to be heard of, or to catch up: who joins under load was behind a
+// moment ago, and would be taken out with the next breath.
+func (l *leader) welcome(before []metadata.BrokerID, now time.Duration) {
+	for i := range l.others {
+		if o := &l.others[i]; slices.Contains(l.inSync, o.id) && !slices.Contains(before, o.id) {
+			o.caughtUp = max(o.caughtUp, now)
 		}
 	}
 }
@@ -280,8 +287,10 @@ func (l *leader) answered(attempt int, c Changed, err error, now time.Duration) 
 	case err == nil && c.LeaderEpoch == l.epoch && c.Leader == l.self && c.PartitionEpoch > p.base:
 		l.pending = nil
 		l.leaving = union(l.leaving, l.inSync)
+		before := l.inSync
 		l.partitionEpoch, l.inSync, l.unclean = c.PartitionEpoch, slices.Clone(c.InSync), c.Unclean
 		l.maximal = l.inSync
+		l.welcome(before, now)
 		return l.advance(now)
 	case errors.Is(err, ErrIneligible) && !p.lost:
 		l.pending = nil
