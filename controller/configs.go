@@ -227,6 +227,9 @@ func (p *planner) operate(res metadata.Resource, op ConfigOp, own map[string]str
 	if err == nil && res.Kind == metadata.ResourceBroker {
 		err = p.checkBrokerKey(res, op.Key, *next)
 	}
+	if res.Kind == metadata.ResourceBroker && errors.Is(err, config.ErrUnknownKey) {
+		kind = ErrInvalidConfig // as with topics: the name is wrong, not the request
+	}
 	if err != nil {
 		return badConfig(kind, what, op.Key, err)
 	}

@@ -204,7 +204,7 @@ func checkFeature(u FeatureUpdate, now int16) error {
 	i := slices.IndexFunc(all, func(f Feature) bool { return f.Name == u.Name })
 	switch {
 	case u.Change < Upgrade || u.Change > UnsafeDowngrade:
-		return answer(ErrInvalidRequest, "The controller does not support the given upgrade type.")
+		return fail("The controller does not support the given upgrade type.")
 	case i < 0:
 		return fail("The controller does not support this feature.")
 	case u.Level < 0:

@@ -15,11 +15,6 @@ const uncleanElection int8 = 1
 // election are left out of the answer.
 func (a *API) electLeaders(c *Call, req *kmsg.ElectLeadersRequest) {
 	resp := kmsg.NewPtrElectLeadersResponse()
-	if c.Version >= 1 && req.ElectionType != 0 && req.ElectionType != uncleanElection {
-		resp.ErrorCode = codeInvalidRequest
-		c.reply(resp)
-		return
-	}
 	ctx, cancel := withTimeout(c, req.TimeoutMillis)
 	defer cancel()
 	r := controller.ElectLeadersRequest{Unclean: c.Version >= 1 && req.ElectionType == uncleanElection}
@@ -31,7 +26,11 @@ func (a *API) electLeaders(c *Call, req *kmsg.ElectLeadersRequest) {
 			r.Partitions = append(r.Partitions, controller.TopicPartition{Topic: req.Topics[i].Topic, Partition: p})
 		}
 	}
-	held, err := a.elect(ctx, r)
+	var held []controller.Elected
+	err := electionType(c, req)
+	if err == nil {
+		held, err = a.elect(ctx, r)
+	}
 	if err != nil {
 		if code, _ := a.adminError(err); c.Version >= 1 {
 			resp.ErrorCode = code
@@ -57,6 +56,14 @@ func (a *API) electLeaders(c *Call, req *kmsg.ElectLeadersRequest) {
 		t.Partitions = append(t.Partitions, p)
 	}
 	c.reply(resp)
+}
+
+// electionType refuses a type that there is not; version 0 has none.
+func electionType(c *Call, req *kmsg.ElectLeadersRequest) error {
+	if c.Version >= 1 && req.ElectionType != 0 && req.ElectionType != uncleanElection {
+		return invalid("Unknown election type %d", req.ElectionType)
+	}
+	return nil
 }
 
 // elect holds the elections if the client waits for them at all.

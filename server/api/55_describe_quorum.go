@@ -14,7 +14,9 @@ func (a *API) describeQuorum(c *Call, req *kmsg.DescribeQuorumRequest) {
 		for i := range req.Topics {
 			t := kmsg.DescribeQuorumResponseTopic{Topic: req.Topics[i].Topic}
 			for _, p := range req.Topics[i].Partitions {
-				t.Partitions = append(t.Partitions, kmsg.DescribeQuorumResponseTopicPartition{Partition: p.Partition, ErrorCode: codeUnknownTopicOrPartition})
+				t.Partitions = append(t.Partitions, kmsg.DescribeQuorumResponseTopicPartition{
+					Partition: p.Partition, ErrorCode: codeUnknownTopicOrPartition, ErrorMessage: text("This server does not host this topic-partition."),
+				})
 			}
 			resp.Topics = append(resp.Topics, t)
 		}

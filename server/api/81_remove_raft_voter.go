@@ -11,7 +11,11 @@ func (a *API) removeRaftVoter(c *Call, req *kmsg.RemoveRaftVoterRequest) {
 	ctx, cancel := context.WithTimeout(c.Ctx, alterWait)
 	defer cancel()
 	resp := kmsg.NewPtrRemoveRaftVoterResponse()
-	err := a.voterRequest(req.ClusterID)
+	var wrong error
+	if req.VoterID < 0 {
+		wrong = invalid("%d is not the id of a node", req.VoterID)
+	}
+	err := a.voterRequest(req.ClusterID, wrong)
 	if err == nil {
 		err = a.o.Quorum.RemoveVoter(ctx, req.VoterID, req.VoterDirectoryID)
 	}

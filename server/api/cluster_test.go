@@ -37,6 +37,7 @@ func filledCluster(req kmsg.Request, id metadata.TopicID) {
 	case *kmsg.UpdateFeaturesRequest:
 		r.FeatureUpdates = []kmsg.UpdateFeaturesRequestFeatureUpdate{{Feature: "f", MaxVersionLevel: 1, UpgradeType: 1}}
 	case *kmsg.AddRaftVoterRequest:
+		r.VoterID, r.VoterDirectoryID = 4, [16]byte{4}
 		r.Listeners = []kmsg.AddRaftVoterRequestListener{{Name: "C", Host: "h", Port: 1}}
 	case *kmsg.AlterPartitionRequest:
 		p := kmsg.AlterPartitionRequestTopicPartition{NewISR: []int32{1}, NewEpochISR: []kmsg.AlterPartitionRequestTopicPartitionNewEpochISR{{BrokerID: 1}}}
@@ -253,9 +254,32 @@ func TestElectLeaders(t *testing.T) {
 		equal(t, "refused", resp.Topics[0].Partitions[0].ErrorCode, 41)
 		if v >= 1 {
 			equal(t, "refused", resp.ErrorCode, 41)
-			r.ElectionType = 2
-			equal(t, "type", ask[*kmsg.ElectLeadersResponse](w, r, v).ErrorCode, 42)
 		}
+	})
+}
+
+// A type of election that there is not is refused in each partition too, where clients look; version 0 has no type.
+func TestElectLeadersOfAnUnknownType(t *testing.T) {
+	each(t, 43, func(t *testing.T, w *world, v int16) {
+		r := kmsg.NewPtrElectLeadersRequest()
+		r.ElectionType = 7
+		r.Topics = []kmsg.ElectLeadersRequestTopic{{Topic: "a", Partitions: []int32{0, 1}}, {Topic: "b", Partitions: []int32{0}}}
+		resp := ask[*kmsg.ElectLeadersResponse](w, r, v)
+		if v == 0 {
+			equal(t, "asked", len(w.requests), 1)
+			return
+		}
+		equal(t, "asked", len(w.requests), 0)
+		got := words(resp.ErrorCode)
+		for _, topic := range resp.Topics {
+			for _, p := range topic.Partitions {
+				got += fmt.Sprintf(" %s-%d %d %q", topic.Topic, p.Partition, p.ErrorCode, *p.ErrorMessage)
+			}
+		}
+		equal(t, "answer", got, `42 a-0 42 "Unknown election type 7" a-1 42 "Unknown election type 7" b-0 42 "Unknown election type 7"`)
+		r.Topics = nil
+		resp = ask[*kmsg.ElectLeadersResponse](w, r, v)
+		equal(t, "all", fmt.Sprint(resp.ErrorCode, len(resp.Topics)), "42 0")
 	})
 }
 
@@ -335,15 +359,36 @@ func TestDescribeQuorum(t *testing.T) {
 	})
 }
 
+// Who asks about a partition that is not the metadata log's is told so, with a reason from version 2 on.
+func TestDescribeQuorumOfAnotherPartition(t *testing.T) {
+	each(t, 55, func(t *testing.T, w *world, v int16) {
+		for _, c := range []struct {
+			topic     string
+			partition int32
+		}{{"t", 0}, {metadataLog, 1}} {
+			r := kmsg.NewPtrDescribeQuorumRequest()
+			r.Topics = []kmsg.DescribeQuorumRequestTopic{{Topic: c.topic, Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{Partition: c.partition}}}}
+			resp := ask[*kmsg.DescribeQuorumResponse](w, r, v)
+			p := resp.Topics[0].Partitions[0]
+			equal(t, "answer", fmt.Sprint(resp.ErrorCode, resp.Topics[0].Topic, p.Partition, p.ErrorCode), fmt.Sprint(0, c.topic, c.partition, 3))
+			if v < 2 {
+				continue
+			}
+			if p.ErrorMessage == nil || *p.ErrorMessage != "This server does not host this topic-partition." {
+				t.Errorf("message %v", p.ErrorMessage)
+			}
+		}
+	})
+}
+
 func TestRaftVoters(t *testing.T) {
 	each(t, 80, func(t *testing.T, w *world, v int16) {
 		r := kmsg.NewPtrAddRaftVoterRequest()
 		r.TimeoutMillis, r.VoterID, r.VoterDirectoryID = 1000, 4, [16]byte{4}
+		r.Listeners = []kmsg.AddRaftVoterRequestListener{{Name: "C", Host: "h", Port: 9}}
 		equal(t, "alone", ask[*kmsg.AddRaftVoterResponse](w, r, v).ErrorCode, 35)
 		q := &fakeQuorum{}
 		w.api.o.Quorum = q
-		equal(t, "no endpoint", ask[*kmsg.AddRaftVoterResponse](w, r, v).ErrorCode, 42)
-		r.Listeners = []kmsg.AddRaftVoterRequestListener{{Name: "C", Host: "h", Port: 9}}
 		equal(t, "added", ask[*kmsg.AddRaftVoterResponse](w, r, v).ErrorCode, 0)
 		same(t, "member", q.added, QuorumMember{ID: 4, Directory: metadata.DirectoryID{4}, Voter: true, Endpoint: metadata.Endpoint{Name: "C", Host: "h", Port: 9}})
 		q.err = ErrDuplicateVoter
@@ -362,6 +407,50 @@ func TestRaftVoters(t *testing.T) {
 		q.err = ErrVoterNotFound
 		equal(t, "unknown", ask[*kmsg.RemoveRaftVoterResponse](w, r, v).ErrorCode, 127)
 	})
+}
+
+// A request for a voter that cannot be is refused as such, also where no voter can be added or removed; only the wrong cluster comes first.
+func TestRaftVotersThatCannotBe(t *testing.T) {
+	where := []metadata.Endpoint{{Name: "C", Host: "h", Port: 9}}
+	for _, alone := range []bool{true, false} {
+		each(t, 80, func(t *testing.T, w *world, v int16) {
+			q := &fakeQuorum{}
+			if !alone {
+				w.api.o.Quorum = q
+			}
+			for _, c := range []struct {
+				id        int32
+				directory metadata.DirectoryID
+				at        []metadata.Endpoint
+			}{{-1, metadata.DirectoryID{4}, where}, {4, metadata.DirectoryID{}, where}, {4, metadata.DirectoryID{4}, nil}} {
+				r := kmsg.NewPtrAddRaftVoterRequest()
+				r.TimeoutMillis, r.VoterID, r.VoterDirectoryID = 1000, c.id, c.directory
+				for _, e := range c.at {
+					r.Listeners = append(r.Listeners, kmsg.AddRaftVoterRequestListener{Name: e.Name, Host: e.Host, Port: e.Port})
+				}
+				resp := ask[*kmsg.AddRaftVoterResponse](w, r, v)
+				equal(t, fmt.Sprint(c), resp.ErrorCode, 42)
+				if resp.ErrorMessage == nil || *resp.ErrorMessage == "" {
+					t.Errorf("%v: no reason", c)
+				}
+				r.ClusterID = text("other")
+				equal(t, "another cluster", ask[*kmsg.AddRaftVoterResponse](w, r, v).ErrorCode, 104)
+			}
+			same(t, "added", q.added, QuorumMember{})
+		})
+		each(t, 81, func(t *testing.T, w *world, v int16) {
+			q := &fakeQuorum{}
+			if !alone {
+				w.api.o.Quorum = q
+			}
+			r := kmsg.NewPtrRemoveRaftVoterRequest()
+			r.VoterID, r.VoterDirectoryID = -1, [16]byte{4}
+			equal(t, "no node", ask[*kmsg.RemoveRaftVoterResponse](w, r, v).ErrorCode, 42)
+			equal(t, "removed", q.removed, 0)
+			r.ClusterID = text("other")
+			equal(t, "another cluster", ask[*kmsg.RemoveRaftVoterResponse](w, r, v).ErrorCode, 104)
+		})
+	}
 }
 
 func TestFeaturesAndBrokers(t *testing.T) {
