@@ -9,9 +9,11 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sys/unix"
 
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/protocol"
@@ -29,8 +31,9 @@ type link struct {
 	to     metadata.BrokerID
 	limit  int
 	conn   net.Conn
-	in     *bufio.Reader // of the reader
-	room   chan struct{} // a place for each call in flight
+	raw    syscall.RawConn // nil where the connection is none of the system's
+	in     *bufio.Reader   // of the reader
+	room   chan struct{}   // a place for each call in flight
 
 	mu      sync.Mutex
 	waiting []*call // guarded by mu; the first one is answered next
@@ -50,6 +53,9 @@ func (c *Client) dial(ctx context.Context, l *lane) (*link, error) {
 		return nil, unreachable(l.to, address, err)
 	}
 	k := &link{client: c, to: l.to, limit: l.limit, conn: conn, in: bufio.NewReaderSize(conn, 4<<10), room: make(chan struct{}, inFlight)}
+	if c, ok := conn.(syscall.Conn); ok {
+		k.raw, _ = c.SyscallConn()
+	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	err = k.greet(ctx)
 	if !stop() && err == nil {
@@ -200,7 +206,7 @@ func (k *link) answer(number int32, simple bool) (*buffer, []byte, error) {
 		return nil, nil, fmt.Errorf("%w: node %d: answer %d instead of %d", ErrProtocol, k.to, got, number)
 	}
 	buf := k.client.buffer(int(size) - 4)
-	if err := buf.fill(k.in, int(size)-4); err != nil {
+	if err := k.fill(buf, int(size)-4); err != nil {
 		buf.release()
 		return nil, nil, k.lost(err)
 	}
@@ -214,6 +220,49 @@ func (k *link) answer(number int32, simple bool) (*buffer, []byte, error) {
 		body = body[n:]
 	}
 	return buf, body, nil
+}
+
+// fill reads the rest of a frame into a buffer.
+func (k *link) fill(buf *buffer, n int) error {
+	if n < 256<<10 {
+		return buf.fill(k.in, n)
+	}
+	p := patient{link: k, left: n}
+	err := buf.fill(&p, n)
+	if p.low > 1 && err == nil {
+		k.lowWater(1)
+	}
+	return err
+}
+
+// patience is how much of a large answer is waited for before it is read: it comes in pieces of what the sender's socket takes at once, and
+// to wake up for each costs more than to read it.
+const patience = 1 << 20
+
+// patient reads a frame of which so many bytes are left, a good piece at a time.
+type patient struct {
+	link *link
+	left int
+	low  int // SO_RCVLOWAT of the socket, 0 where it was not set
+}
+
+// Read never waits for more than is to come.
+func (p *patient) Read(b []byte) (int, error) {
+	if low := min(p.left-p.link.in.Buffered(), patience); low != p.low && low > 0 {
+		p.link.lowWater(low)
+		p.low = low
+	}
+	n, err := p.link.in.Read(b)
+	p.left -= n
+	return n, err
+}
+
+// lowWater sets how many bytes must have come before the reader is woken. A connection that has no such thing goes without.
+func (k *link) lowWater(n int) {
+	if k.raw == nil {
+		return
+	}
+	_ = k.raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, n) })
 }
 
 // lost is the error of a broken connection.

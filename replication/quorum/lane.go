@@ -35,7 +35,8 @@ type lane struct {
 
 	mu      sync.Mutex
 	waiting []*proposal
-	bytes   int
+	bytes   int // of what waits
+	commits int // the changes of groups in it
 	closed  bool
 	want    int // how many must wait for full to be told, 0 for never
 	wake    chan struct{}
@@ -137,12 +138,18 @@ func (l *lane) put(p *proposal) error {
 	}
 	l.waiting = append(l.waiting, p)
 	l.bytes += len(p.group)
+	l.commits += p.commits
 	tell(l.wake)
-	if l.want > 0 && len(l.waiting) >= l.want {
+	if l.want > 0 && l.enough(l.want) {
 		l.want = 0
 		tell(l.full)
 	}
 	return nil
+}
+
+// enough says that so many proposals wait, or what fills an entry of offsets. The lock is held.
+func (l *lane) enough(proposals int) bool {
+	return len(l.waiting) >= proposals || l.commits >= maxCommits || l.bytes >= maxOffsets
 }
 
 // tell wakes who waits at a channel that holds one token.
@@ -159,6 +166,7 @@ func (l *lane) drop(size int) bool {
 		gone := p.state.Load() == givenUp
 		if gone {
 			l.bytes -= len(p.group)
+			l.commits -= p.commits
 		}
 		return gone
 	})
@@ -176,6 +184,7 @@ func (l *lane) take() (batch []*proposal, groups [][]byte) {
 		}
 		n++
 		l.bytes -= len(p.group)
+		l.commits -= p.commits
 		if p.state.CompareAndSwap(waiting, taken) {
 			size += len(p.group)
 			count += p.commits
@@ -243,10 +252,10 @@ func (l *lane) waits() int {
 	return len(l.waiting)
 }
 
-// await waits until so many proposals are waiting, or for a time.
+// await waits until so many proposals are waiting, or the next entry is full, or for a time.
 func (l *lane) await(proposals int, most time.Duration) {
 	l.mu.Lock()
-	enough := len(l.waiting) >= proposals
+	enough := l.enough(proposals)
 	if !enough {
 		l.want = proposals
 	}

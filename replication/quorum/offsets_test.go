@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -624,4 +625,35 @@ func TestManyThatCommitAreWaitedFor(t *testing.T) {
 			_ = n.q.Close()
 		})
 	}
+}
+
+// Proposals of many offsets fill an entry with few of them: it goes at once, and the lane takes as many as the disk.
+func TestFullEntriesDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{MemStore: &MemStore{}}
+		n := newNode(t, vfs.NewMem(), "/", s).open()
+		epoch := groupsOn(n, "group")
+		s.takes = 5 * time.Millisecond
+		const proposals = 100
+		before, began := s.stores.Load(), time.Now()
+		var work sync.WaitGroup
+		for range proposals {
+			work.Go(func() {
+				rec := commitOf("group", epoch, 0, 0)
+				rec.Offsets = slices.Repeat(rec.Offsets, 500)
+				for i := range rec.Offsets {
+					rec.Offsets[i].Partition = int32(i)
+				}
+				if a, err := n.q.ProposeOffsets(t.Context(), []metadata.Record{rec}); err != nil || a.Results[0].Err() != nil {
+					t.Error(a, err)
+				}
+			})
+		}
+		work.Wait()
+		entries := s.stores.Load() - before
+		if took := time.Since(began); took > time.Duration(entries)*s.takes*6/5 {
+			t.Errorf("%d proposals of 500 offsets took %v in %d entries of %v", proposals, took, entries, s.takes)
+		}
+		_ = n.q.Close()
+	})
 }
