@@ -26,6 +26,9 @@ const (
 	// settleTime is how long a member that stops at the end waits for partitions that others may have to give up first.
 	settleTime = 3 * time.Second
 	pollWait   = 250 * time.Millisecond
+	// commitWait is how long reading stands still for a commit. In a rebalance none is answered: the next one takes its place then.
+	commitWait = time.Second
+	leaveWait  = 2 * time.Second
 	// exitPipe is how a shell tells of a program that ended as nobody read from its pipe.
 	exitPipe = 128 + int(syscall.SIGPIPE)
 )
@@ -48,9 +51,11 @@ type grouped struct {
 	mu    sync.Mutex
 	parts map[tp]*owned // what is assigned
 	began bool          // it was told what is
-	moved time.Time     // when that last changed
-	ids   map[string][16]byte
-	stall stall
+	// waited is for how long there was nothing to print: what counts as silence. While stdout is slow, or another thing is asked, nobody is late.
+	waited time.Duration
+	moved  time.Duration // what waited was when parts last changed
+	ids    map[string][16]byte
+	stall  stall
 }
 
 // owned is a partition that this member has.
@@ -61,7 +66,8 @@ type owned struct {
 	epoch     int32           // of the last record that was printed
 	written   kgo.EpochOffset // as next and epoch were when stdout had taken all that was printed
 	committed int64           // −1: nothing yet
-	quiet     time.Time       // since when nothing has come, and nobody said that there was nothing
+	quiet     time.Duration   // what waited was when something last came, or somebody said that there was nothing
+	looked    time.Duration   // and when its leader was last asked what is there
 	told      bool            // that nothing comes
 }
 
@@ -84,7 +90,7 @@ func (a *app) consumeAsMember(ctx context.Context, flags *consumeFlags, topics [
 		return err
 	}
 	signal.Ignore(syscall.SIGPIPE) // it is an error of the write instead, so that the member can leave its group
-	g := &grouped{app: a, flags: flags, out: out, where: where, parts: map[tp]*owned{}, moved: time.Now(), ids: map[string][16]byte{}}
+	g := &grouped{app: a, flags: flags, out: out, where: where, parts: map[tp]*owned{}, ids: map[string][16]byte{}}
 	if g.plan, err = a.connect(ctx); err != nil {
 		return err
 	}
@@ -148,19 +154,22 @@ func (g *grouped) options(topics []string) []kgo.Opt {
 	return opts
 }
 
-// unplaced is a partition of which it is not known yet where to begin, so that nothing of it is done or to be committed.
-func unplaced(key tp) *owned {
-	return &owned{part: part{tp: key, next: -1, stop: math.MaxInt64}, epoch: -1, written: kgo.EpochOffset{Epoch: -1, Offset: -1}, committed: -1, quiet: time.Now()}
+// unplaced is a partition of which it is not known yet where to begin, so that nothing of it is done or to be committed. mu is held.
+func (g *grouped) unplaced(key tp) *owned {
+	return &owned{
+		part:  part{tp: key, id: g.ids[key.topic], next: -1, stop: math.MaxInt64},
+		epoch: -1, written: kgo.EpochOffset{Epoch: -1, Offset: -1}, committed: -1, quiet: g.waited, looked: g.waited,
+	}
 }
 
 // assigned is told what this member has now, before it is asked where the group is.
 func (g *grouped) assigned(_ context.Context, _ *kgo.Client, got map[string][]int32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.began, g.moved, g.stall = true, time.Now(), stall{joined: true}
+	g.began, g.moved, g.stall = true, g.waited, stall{joined: true}
 	all := partitionList(got)
 	for _, key := range all {
-		g.parts[key] = unplaced(key)
+		g.parts[key] = g.unplaced(key)
 	}
 	if len(all) > 0 {
 		g.app.say("group %s: reading %s", g.flags.group, ranges(all))
@@ -182,7 +191,9 @@ func (g *grouped) gone(_ context.Context, _ *kgo.Client, gone map[string][]int32
 	g.drop(gone, "lost")
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.began = false // it joins again
+	if g.began {
+		g.began, g.moved = false, g.waited // it joins again
+	}
 }
 
 func (g *grouped) drop(gone map[string][]int32, how string) {
@@ -193,7 +204,7 @@ func (g *grouped) drop(gone map[string][]int32, how string) {
 		delete(g.parts, key)
 	}
 	if len(all) > 0 {
-		g.moved = time.Now()
+		g.moved = g.waited
 		g.app.say("group %s: %s %s", g.flags.group, how, ranges(all))
 	}
 }
@@ -213,13 +224,11 @@ func partitionList(m map[string][]int32) []tp {
 func (g *grouped) run(ctx context.Context) error {
 	last := time.Now()
 	for {
-		poll, cancel := context.WithTimeout(ctx, pollWait)
-		fetches := g.client.client.PollRecords(poll, 10_000)
-		cancel()
+		fetches := g.poll(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		err := g.print(fetches)
+		err := g.print(ctx, fetches)
 		if flushErr := g.flush(); flushErr != nil {
 			return flushErr
 		}
@@ -230,10 +239,10 @@ func (g *grouped) run(ctx context.Context) error {
 			return err
 		}
 		if time.Since(last) >= commitEach {
-			last = time.Now()
 			if err := g.commitSoon(ctx); err != nil {
 				return err
 			}
+			last = time.Now()
 		}
 		g.client.client.AllowRebalance()
 		if g.done() {
@@ -245,32 +254,65 @@ func (g *grouped) run(ctx context.Context) error {
 	}
 }
 
-// print prints what came. The records are behind each other in each partition.
-func (g *grouped) print(fetches kgo.Fetches) error {
-	for _, e := range fetches.Errors() {
-		var ke *kerr.Error
-		switch {
-		case errors.Is(e.Err, context.DeadlineExceeded), errors.Is(e.Err, context.Canceled):
-		case errors.As(e.Err, &ke) && (ke.Retriable || memberMoved(ke)):
-			// The client asks, or joins, again by itself.
-			if e.Topic == "" {
-				g.mu.Lock()
-				g.stall.why = e.Err
-				g.mu.Unlock()
-			}
-		case errors.As(e.Err, &ke) && e.Topic != "":
-			return g.client.answered(tp{e.Topic, e.Partition}.String(), e.Err, "")
-		default:
-			return g.client.explain(e.Err, "group "+g.flags.group)
-		}
-	}
+// poll waits a while for something to print. That a rebalance holds it up longer is nobody's silence.
+func (g *grouped) poll(ctx context.Context) kgo.Fetches {
+	ctx, cancel := context.WithTimeout(ctx, pollWait)
+	defer cancel()
+	begun := time.Now()
+	fetches := g.client.client.PollRecords(ctx, 10_000)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waited += min(time.Since(begun), pollWait)
+	return fetches
+}
+
+// print prints what came. The records are behind each other in each partition, and before the error.
+func (g *grouped) print(ctx context.Context, fetches kgo.Fetches) error {
 	var failed error
 	fetches.EachPartition(func(f kgo.FetchTopicPartition) {
 		if failed == nil && len(f.Records) > 0 {
 			failed = g.printPartition(tp{f.Topic, f.Partition}, f.Records)
 		}
 	})
-	return failed
+	if failed != nil {
+		return failed
+	}
+	for _, e := range fetches.Errors() {
+		if err := g.failed(ctx, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failed is what an error of the client means; nil where it asks, or joins, again by itself.
+func (g *grouped) failed(ctx context.Context, e kgo.FetchError) error {
+	var ke *kerr.Error
+	switch {
+	case errors.Is(e.Err, context.DeadlineExceeded), errors.Is(e.Err, context.Canceled):
+	case errors.As(e.Err, &ke) && (ke.Retriable || memberMoved(ke)), brokerAway(e.Err):
+		if e.Topic == "" {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.stall.why = e.Err
+		}
+	case errors.As(e.Err, &ke) && e.Topic != "":
+		return g.client.answered(tp{e.Topic, e.Partition}.String(), e.Err, "")
+	case e.Topic != "": // what came is damaged, or too large
+		moved, err := g.look(ctx, []tp{{e.Topic, e.Partition}})
+		if err != nil || moved[tp{e.Topic, e.Partition}] {
+			return err
+		}
+		return g.client.explain(e.Err, tp{e.Topic, e.Partition}.String())
+	default:
+		return g.client.explain(e.Err, "group "+g.flags.group)
+	}
+	return nil
+}
+
+// brokerAway says that a broker could not be asked, as it is down, or is not known now. The client has no name for the latter that it shares.
+func brokerAway(err error) bool {
+	return isNetwork(err) || kgo.IsRetryableBrokerErr(err) || lastPart(err) == "unknown broker"
 }
 
 func (g *grouped) printPartition(key tp, records []*kgo.Record) error {
@@ -285,7 +327,7 @@ func (g *grouped) printPartition(key tp, records []*kgo.Record) error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if next >= 0 {
-			p.next, p.epoch, p.quiet, p.told = next, epoch, time.Now(), false
+			p.next, p.epoch, p.quiet, p.told = max(p.next, next), epoch, g.waited, false
 		}
 	}
 	defer printed()
@@ -380,12 +422,12 @@ func (g *grouped) commit(ctx context.Context, client *kgo.Client) error {
 
 // commitSoon is commit between two polls. What passes is tried again at the next.
 func (g *grouped) commitSoon(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, g.app.flags.timeout)
+	ctx, cancel := context.WithTimeout(ctx, min(commitWait, g.app.flags.timeout))
 	defer cancel()
 	err := g.commit(ctx, g.client.client)
 	var ke *kerr.Error
 	switch {
-	case err == nil, isNetwork(err), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case err == nil, brokerAway(err), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return nil
 	case errors.As(err, &ke) && (ke.Retriable || memberMoved(ke)):
 		return nil // the client joins again by itself
@@ -411,7 +453,7 @@ func (g *grouped) done() bool {
 			return false
 		}
 	}
-	return g.began && (len(g.parts) > 0 || time.Since(g.moved) > settleTime)
+	return g.began && (len(g.parts) > 0 || g.waited-g.moved > settleTime)
 }
 
 // leave commits what was printed, and takes this member out, so that others get its partitions at once.
@@ -427,7 +469,9 @@ func (g *grouped) leave(after error) error {
 	g.mu.Lock()
 	clear(g.parts) // what is revoked by leaving is committed
 	g.mu.Unlock()
-	_ = g.client.client.LeaveGroupContext(ctx) // else the group finds out by itself
+	leaving, stop := context.WithTimeout(context.Background(), min(limit, leaveWait))
+	defer stop()
+	_ = g.client.client.LeaveGroupContext(leaving) // else the group finds out by itself
 	var ke *kerr.Error
 	switch {
 	case after != nil: // has a reason of its own

@@ -17,18 +17,19 @@ func (g *grouped) place(ctx context.Context, asked map[string]map[int32]kgo.Offs
 	for topic, parts := range asked {
 		for partition, o := range parts {
 			key, at := tp{topic, partition}, o.EpochOffset().Offset
-			p := unplaced(key)
-			if p.next, err = g.placeOf(ctx, key, placing{at, ends}); err != nil {
+			next, err := g.placeOf(ctx, key, placing{at, ends})
+			if err != nil {
 				return nil, err
 			}
-			if p.next >= 0 && p.next != at {
-				parts[partition] = kgo.NewOffset().At(p.next)
+			if next >= 0 && next != at {
+				parts[partition] = kgo.NewOffset().At(next)
 			}
-			p.committed, p.written.Offset = max(at, -1), p.next
+			g.mu.Lock()
+			p := g.unplaced(key)
+			p.next, p.committed, p.written.Offset = next, max(at, -1), next
 			if g.flags.exit {
 				p.stop = g.bounds.end[key] // 0 for one that was not there
 			}
-			g.mu.Lock()
 			g.parts[key] = p
 			g.mu.Unlock()
 		}

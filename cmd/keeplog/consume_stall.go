@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -20,31 +19,39 @@ type stall struct {
 	why    error // what the client last heard of the group
 }
 
-// stalled looks into what has not moved for --timeout. It is called between two polls.
+// stalled looks into what has not moved for --timeout of waiting. It is called between two polls.
 func (g *grouped) stalled(ctx context.Context) error {
 	limit := g.app.flags.timeout
-	now := time.Now()
 	g.mu.Lock()
-	apart := !g.began && now.Sub(g.moved) >= limit
+	apart := !g.began && g.waited-g.moved >= limit
 	if apart {
-		g.moved = now // to be looked into again
+		g.moved = g.waited // to be looked into again
 	}
-	var quiet []tp
+	var quiet, still []tp
 	for key, p := range g.parts {
-		if !p.done() && now.Sub(p.quiet) >= limit {
+		switch {
+		case p.done():
+		case g.waited-p.quiet >= limit:
 			quiet = append(quiet, key)
-			p.quiet = now
+			p.quiet, p.looked = g.waited, g.waited
+		case g.flags.exit && p.next >= 0 && g.waited-max(p.quiet, p.looked) >= lookEach:
+			still = append(still, key)
+			p.looked = g.waited
 		}
 	}
 	g.mu.Unlock()
 	slices.SortFunc(quiet, tp.compare)
-	switch {
-	case apart:
+	slices.SortFunc(still, tp.compare)
+	if apart {
 		return g.apart(ctx)
-	case len(quiet) > 0:
-		return g.unread(ctx, quiet)
 	}
-	return nil
+	if len(quiet) > 0 {
+		if err := g.unread(ctx, quiet); err != nil {
+			return err
+		}
+	}
+	_, err := g.look(ctx, still) // the end may be near, with nothing before it
+	return err
 }
 
 // apart says why the member is not in its group: who coordinates it does not answer, or the members have not all joined.
@@ -100,6 +107,10 @@ func (g *grouped) unread(ctx context.Context, quiet []tp) error {
 	if err := g.deleted(ask, quiet); err != nil {
 		return err
 	}
+	moved, err := g.look(ctx, quiet)
+	if err != nil {
+		return err
+	}
 	answers := g.plan.listOffsets(ask, quiet, atEnd, g.flags.readCommitted)
 	for _, key := range quiet {
 		err := answers[key].err
@@ -110,7 +121,7 @@ func (g *grouped) unread(ctx context.Context, quiet []tp) error {
 		switch {
 		case err != nil:
 			e = g.plan.noLeader(ctx, key, err)
-		case g.flags.exit:
+		case g.flags.exit && !moved[key]:
 			if e = g.askGroup(ctx); e == nil { // who may not have told where to begin
 				e = g.plan.timedOut(key.String())
 			}
