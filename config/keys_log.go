@@ -28,7 +28,7 @@ func logKeys() []Key {
 		{Name: "log.retention.minutes", Type: Int, Null: true, Valid: checked("negative for no limit, or at least 1", notZero), Doc: "Age above which a segment goes; log.retention.ms wins."},
 		{Name: "log.retention.hours", Type: Int, Default: "168", Valid: checked("negative for no limit, or at least 1", notZero), Doc: "Age above which a segment goes; log.retention.ms and log.retention.minutes win."},
 		{Name: "log.retention.check.interval.ms", Type: Long, Default: "300000", Valid: atLeast(1), Doc: "Time between two looks for segments that are old or too much."},
-		{Name: "log.initial.task.delay.ms", Type: Long, Default: "30000", Valid: atLeast(0), Undescribed: true, Status: NoEffect, Reason: "periodic work looks at every log each second and does only what is due", Doc: "Wait after the start before the first retention and flush tasks."},
+		{Name: "log.initial.task.delay.ms", Type: Long, Default: "30000", Valid: atLeast(0), Undescribed: true, Doc: "Time after the start before the first look for segments that are old or too much, in partitions that are there by then; one that is made later is looked at after log.retention.check.interval.ms."},
 		{Name: "log.cleanup.policy", Type: List, Default: "delete", Live: true, Valid: oneOf("compact", "delete"), Doc: "Default of the topics' cleanup.policy."},
 		{Name: "log.segment.delete.delay.ms", Type: Long, Default: "60000", Valid: atLeast(0), Live: true, Doc: "Time between taking a segment out of the log and removing its files."},
 

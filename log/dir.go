@@ -39,6 +39,7 @@ type Settings struct {
 	Reserve                int64         // bytes kept free; default max(2 %, 256 MiB), at most an eighth of the file system; negative: none
 	RecoveryThreads        int           // logs opened at a time by OpenLogs; default 4
 	RetentionCheckInterval time.Duration // log.retention.check.interval.ms; default 5 min
+	InitialTaskDelay       time.Duration // log.initial.task.delay.ms: the first look at what the start found; default 30 s; negative: none
 	ProducerExpiration     time.Duration // producer.id.expiration.ms; default 24 h
 	MarkInterval           time.Duration // how often a changed mark is made durable; default 10 s
 	MarkBytes              int64         // after how many bytes of a log it is made durable; default 64 MiB
@@ -66,6 +67,7 @@ func (s *Settings) defaults() {
 	setInt(&s.OpenSegments, 1024)
 	setInt(&s.FlushConcurrency, 16)
 	set(&s.RetentionCheckInterval, 5*time.Minute)
+	set(&s.InitialTaskDelay, 30*time.Second)
 	set(&s.ProducerExpiration, 24*time.Hour)
 	set(&s.MarkInterval, 10*time.Second)
 	set(&s.CheckpointInterval, time.Minute)

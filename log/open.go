@@ -151,6 +151,7 @@ func (l *Log) openOrCreate() error {
 	if err != nil {
 		return err
 	}
+	l.schedule.found = true
 	names, err := l.sortNames(entries)
 	if err != nil {
 		return err

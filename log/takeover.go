@@ -332,6 +332,7 @@ func (m *Move) decide() (*Log, error) {
 			l.mu.Lock()
 			next.w.leading, next.w.fence = l.w.leading, l.w.fence
 			l.mu.Unlock()
+			next.schedule.found = false
 			next.loaded, next.progress = l.loaded, l.progress
 			next.watermark.Store(l.watermark.Load())
 		},

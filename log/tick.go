@@ -14,6 +14,7 @@ import (
 type logSchedule struct {
 	ready  atomic.Bool // open and Tick's to care for
 	retain atomic.Bool // retention is due now
+	found  bool        // it was there at the start: retention may have been due for long
 	// verified is the base of the first segment that was not looked at; Tick's own.
 	verified record.Offset
 	next     struct { // Tick's own
@@ -112,7 +113,10 @@ func (l *Log) tick(now time.Time, expire bool) (marked bool) {
 		marked = l.tickMark()
 	}
 	if next.retention.IsZero() {
-		next.retention = now.Add(min(30*time.Second, settings.RetentionCheckInterval))
+		next.retention = now.Add(settings.RetentionCheckInterval)
+		if l.schedule.found {
+			next.retention = now.Add(max(settings.InitialTaskDelay, 0))
+		}
 	}
 	if l.schedule.retain.Swap(false) || !now.Before(next.retention) {
 		next.retention = now.Add(settings.RetentionCheckInterval)

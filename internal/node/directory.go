@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/keeplog/keeplog/log"
 	"github.com/keeplog/keeplog/metadata"
@@ -107,12 +108,21 @@ func (n *Node) dirOptions(path string) log.DirOptions {
 			Reserve:                reserve(n.cfg.Int64("keeplog.disk.reserve.bytes")),
 			RecoveryThreads:        n.cfg.Int("num.recovery.threads.per.data.dir"),
 			RetentionCheckInterval: n.cfg.Duration("log.retention.check.interval.ms"),
+			InitialTaskDelay:       orNone(n.cfg.Duration("log.initial.task.delay.ms")),
 			ProducerExpiration:     n.cfg.Duration("producer.id.expiration.ms"),
 			CheckpointInterval:     n.cfg.Duration("log.flush.offset.checkpoint.interval.ms"),
 			WatermarkInterval:      n.cfg.Duration("replica.high.watermark.checkpoint.interval.ms"),
 			Seed:                   seed(),
 		},
 	}
+}
+
+// orNone turns a time of 0, which the data directory takes for its default, into none.
+func orNone(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
 }
 
 // reserve turns the setting, where -1 asks for the default and 0 for none, into the data directory's terms.
