@@ -30,6 +30,8 @@ var (
 	ErrMoved = errors.New("log: moved to another data directory")
 	// ErrClosed says that the log or its directory was closed or deleted.
 	ErrClosed = errors.New("log: closed")
+	// ErrInUse says that the directory has a log of that name open: one that is on its way out, or just made.
+	ErrInUse = errors.New("log: a log of that name is open")
 	// ErrTopicID says that the directory belongs to another topic id than the one asked for.
 	ErrTopicID = errors.New("log: directory belongs to another topic id")
 	// ErrNotContiguous says that a replicated batch does not start at or after the log end.

@@ -9,8 +9,19 @@ import (
 	"time"
 )
 
-// DeleteLog takes a log out: it is closed, its mark freed durably, its directory renamed, and removed by a later Tick.
-func (d *Dir) DeleteLog(l *Log) error { return d.deleteLog(l, l.path) }
+// DeleteLog takes a log out: it is closed, its mark freed durably, its directory renamed, and removed by a later Tick. ErrMoved says that
+// nothing was deleted, because its copy has taken over, and that the one that publishes it has been called.
+func (d *Dir) DeleteLog(l *Log) error {
+	if !l.meets(fateDeleted) {
+		l.flushMu.Lock()
+		defer l.flushMu.Unlock()
+		return l.Err()
+	}
+	return d.deleteLog(l, l.path)
+}
+
+// Delete is DeleteLog of the directory that the log is in.
+func (l *Log) Delete() error { return l.dir.DeleteLog(l) }
 
 // deleteLog deletes a log whose directory is at a path.
 func (d *Dir) deleteLog(l *Log, at string) error {

@@ -46,6 +46,19 @@ type moving struct {
 	moves            uint32
 	lineage          uint64
 	leaving, arrived bool
+	fate             atomic.Int32
+}
+
+// A log ends in one way. Its deletion and the takeover by its copy may come at the same time: the first of them is its fate.
+const (
+	fateOpen = iota
+	fateMoved
+	fateDeleted
+)
+
+// meets says that a fate is the log's.
+func (l *Log) meets(fate int32) bool {
+	return l.fate.CompareAndSwap(fateOpen, fate) || l.fate.Load() == fate
 }
 
 // view is the list of segments, the oldest first; the last is active. It never changes; a new one replaces it.

@@ -36,6 +36,7 @@ type Move struct {
 	at     string        // the copy's directory
 	behind int64         // bytes copied since the copy was flushed
 	held   time.Duration // how long the log was held up
+	undone bool          // it took over, and was deleted with the log
 
 	mu      sync.Mutex
 	pending cutNote // a truncation that the copy has not followed yet
@@ -324,5 +325,8 @@ func (m *Move) Stop() { m.from.mover.CompareAndSwap(m, nil) }
 // Drop ends a move and deletes the copy.
 func (m *Move) Drop() error {
 	m.Stop()
+	if m.undone {
+		return nil
+	}
 	return m.to.deleteLog(m.future, m.at)
 }

@@ -113,7 +113,7 @@ func (d *Dir) openLog(o openOptions) (*Log, error) {
 	}
 	if _, open := d.logs[key]; open {
 		d.mu.Unlock()
-		return nil, fmt.Errorf("log: %s is already open", l.path)
+		return nil, fmt.Errorf("%w: %s", ErrInUse, l.path)
 	}
 	d.logs[key] = l // reserves the name; Tick sees it once it is ready
 	d.mu.Unlock()

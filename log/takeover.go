@@ -18,7 +18,8 @@ import (
 // TakeOver lets the copy take the log's place. publish is called with the log of the target directory, which is open, has
 // everything, and is durable; calls that come to the old one from then on are answered with ErrMoved, and none was answered since
 // the two were compared. The old log is deleted after that; an error of that is told by ErrMoved, and a later start deletes it.
-// ErrNotYet leaves all as it was. After any other error the log goes on where it was, and the copy is of no use: Drop it.
+// ErrNotYet leaves all as it was. After any other error the log goes on where it was, and the copy is of no use: Drop it. A log that is being
+// deleted is not taken over, however far the copy is: the error is ErrClosed, and the copy is deleted.
 func (m *Move) TakeOver(buf []byte, publish func(*Log)) error {
 	if err := m.approach(); err != nil {
 		return err
@@ -35,6 +36,12 @@ func (m *Move) TakeOver(buf []byte, publish func(*Log)) error {
 		l.notify() // of what the freeze has flushed
 		return err
 	}
+	if !l.meets(fateMoved) {
+		err := m.undo(next)
+		thaw()
+		l.notify()
+		return err
+	}
 	publish(next)
 	l.dir.marks.remember(l.mark) // that it is leaving
 	l.stop(fmt.Errorf("%w: %s", ErrMoved, m.to.path))
@@ -43,10 +50,17 @@ func (m *Move) TakeOver(buf []byte, publish func(*Log)) error {
 	m.held = time.Since(begun)
 	l.notify()
 	next.notify()
-	if err := l.dir.DeleteLog(l); err != nil {
+	if err := l.dir.deleteLog(l, l.path); err != nil {
 		return fmt.Errorf("%w: the old directory is not deleted: %w", ErrMoved, err)
 	}
 	return nil
+}
+
+// undo deletes the log that should have taken over, because the one that it comes from is being deleted.
+func (m *Move) undo(next *Log) error {
+	m.Stop()
+	m.undone = true
+	return errors.Join(fmt.Errorf("%w: %s is deleted", ErrClosed, m.from.path), m.to.DeleteLog(next))
 }
 
 // approach does what can be done before the log is held up.

@@ -1,6 +1,7 @@
 package isr
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -33,7 +34,7 @@ const (
 	maxWanted  = 1 << 16 // wishes for replicas that are not here
 	moveRetry  = time.Second
 	moveSettle = 10 * time.Millisecond // between two tries of a copy that has everything
-	// stepPatience is for how long the end of a partition waits for the step of its move that is under way
+	// stepPatience is for how long the end of partitions, and another wish, wait for the step of a move that is under way
 	stepPatience = 5 * time.Second
 )
 
@@ -47,8 +48,9 @@ func newMoves(threads int) *moves {
 
 // moving is a partition's part in it.
 type moving struct {
-	mu    sync.Mutex               // held while a move begins or is given up; the move itself does not take it
-	ended bool                     // guarded by mu: the partition is on its way out
+	turn  chan struct{}            // holds one while a move begins or makes way for another; the move itself does not take it
+	mu    sync.Mutex               // guards ended, and with it that another move comes
+	ended bool                     // the partition is on its way out
 	now   atomic.Pointer[transfer] // nil: there is none; one that has ended stays where the replica's own directory is offline
 
 	reopened atomic.Bool // it was shut and is not any more: its role is to be applied again
@@ -63,11 +65,15 @@ type transfer struct {
 	move *log.Move
 	stop chan struct{}
 	done chan struct{} // closed when it is over
+
+	abandoned sync.Once
+	gone      chan struct{} // closed when it was abandoned, and is over and the copy gone
 }
 
 // Place asks that the replica of a partition lies in a data directory. It returns when the copy has begun; where the replica is there already,
 // a move to another directory is given up. Where this broker holds no such replica, it will begin in that directory when it comes, and the
-// error is ErrUnknownPartition. Other errors: ErrUnknownDirectory, ErrOffline, log.ErrName, log.ErrReserve, log.ErrInTheWay.
+// error is ErrUnknownPartition. A data directory that neither answers nor fails is waited for a few seconds, then the error is ErrOffline: a move that
+// has not begun does not any more, and one that was to be given up is when the directory answers. Other errors: ErrUnknownDirectory, log.ErrName, log.ErrReserve, log.ErrInTheWay.
 func (r *Replicas) Place(topic string, id metadata.TopicID, partition int32, dir string) error {
 	var to *log.Dir
 	for _, d := range r.opts.Dirs {
@@ -113,41 +119,106 @@ func (m *moves) take(id log.Identity) *log.Dir {
 	return to
 }
 
+// hangs is the error of a data directory that does not answer.
+func hangs(d *log.Dir, what string) error {
+	return fmt.Errorf("%w: %s does not answer: %s", ErrOffline, d.Path(), what)
+}
+
+// moveTo waits for stepPatience at most, on all data directories together.
 func (p *Partition) moveTo(to *log.Dir) error {
-	w := &p.moving
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case w.ended:
-		return ErrUnknownPartition
-	case p.log == nil:
+	if p.log == nil {
 		return fmt.Errorf("%w: %w", ErrOffline, p.openErr)
 	}
-	if err := p.log.Err(); err != nil { // a copy that is there may outlive the replica: it is not given up
-		return fmt.Errorf("%w: %w", ErrOffline, err)
+	w := &p.moving
+	patience, cancel := context.WithTimeout(context.Background(), stepPatience)
+	defer cancel()
+	select {
+	case w.turn <- struct{}{}:
+	case <-patience.Done():
+		return hangs(to, "another move begins or ends")
 	}
-	if t := w.now.Load(); t != nil {
-		if t.move.Target() == to {
-			return nil
+	begun, err := p.giveUpFor(to, patience.Done())
+	if begun || err != nil {
+		<-w.turn
+		return err
+	}
+	a := &attempt{done: make(chan error, 1)}
+	p.replicas.done.Go(func() {
+		err := p.begin(a, to, nil)
+		<-w.turn
+		a.done <- err
+	})
+	select {
+	case err := <-a.done:
+		return err
+	case <-patience.Done():
+		if a.settled.CompareAndSwap(false, true) {
+			return hangs(to, "the move does not begin")
+		}
+		return <-a.done
+	}
+}
+
+// giveUpFor ends a move to another directory than the one that is wanted now. begun says that there is nothing left to do. The caller has
+// the turn.
+func (p *Partition) giveUpFor(to *log.Dir, patience <-chan struct{}) (begun bool, err error) {
+	w := &p.moving
+	w.mu.Lock()
+	ended, t := w.ended, w.now.Load()
+	w.mu.Unlock()
+	if ended {
+		return false, ErrUnknownPartition
+	}
+	if err := p.log.Err(); err != nil { // a copy that is there may outlive the replica: it is not given up
+		return false, fmt.Errorf("%w: %w", ErrOffline, err)
+	}
+	if t != nil {
+		if t.move.Target() == to && !t.givenUp() {
+			return true, nil
 		}
 		p.replicas.opts.Logger.Info("a move to another data directory is given up", "event", "replica.move.cancelled", "topic", p.id.Topic,
 			"partition", p.id.Partition, "to", t.move.Target().Path())
-		t.end()
-		t.drop()
+		select {
+		case <-t.abandon():
+		case <-patience:
+			return false, hangs(t.move.Target(), "its copy is deleted once it does")
+		}
 	}
 	if p.directory() == to {
-		return nil
+		return true, nil
 	}
-	if err := to.Writable(); err != nil {
-		return err
-	}
-	m, err := log.BeginMove(p.log.current(), to, nil)
+	return false, to.Writable()
+}
+
+// attempt is the beginning of a move. Whoever sets settled first says what comes of it: it has begun, or is not waited for any more.
+type attempt struct {
+	settled atomic.Bool
+	done    chan error
+}
+
+// begin makes the copy, or goes on with the one that was found, and starts its goroutine. It works on both disks, without a lock. The caller
+// has the turn.
+func (p *Partition) begin(a *attempt, to *log.Dir, found *log.Found) error {
+	m, err := log.BeginMove(p.log.current(), to, found)
 	if err != nil {
 		return err
 	}
+	wanted := a.settled.CompareAndSwap(false, true)
+	p.moving.mu.Lock()
+	ended := p.moving.ended
+	if wanted && !ended {
+		p.transfer(m)
+	}
+	p.moving.mu.Unlock()
+	if !wanted || ended {
+		if err := m.Drop(); err != nil {
+			p.replicas.opts.Logger.Error("cannot delete a copy", "event", "replica.move.failed", "topic", p.id.Topic, "partition", p.id.Partition,
+				"to", to.Path(), "error", err)
+		}
+		return ErrUnknownPartition // who does not wait any more has another answer
+	}
 	p.replicas.opts.Logger.Info("a replica moves to another data directory", "event", "replica.move", "topic", p.id.Topic,
 		"partition", p.id.Partition, "from", p.log.Path(), "to", to.Path())
-	p.transfer(m)
 	return nil
 }
 
@@ -160,7 +231,7 @@ func (p *Partition) directory() *log.Dir {
 
 // transfer starts the goroutine of a move.
 func (p *Partition) transfer(m *log.Move) {
-	t := &transfer{p: p, move: m, stop: make(chan struct{}), done: make(chan struct{})}
+	t := &transfer{p: p, move: m, stop: make(chan struct{}), done: make(chan struct{}), gone: make(chan struct{})}
 	p.moving.now.Store(t)
 	p.replicas.done.Go(t.run)
 }
@@ -169,21 +240,18 @@ func (p *Partition) transfer(m *log.Move) {
 // of it: it is put aside, which a line of the log tells.
 func (p *Partition) resume() {
 	w := &p.moving
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.turn <- struct{}{}
+	defer func() { <-w.turn }()
 	for _, d := range p.replicas.opts.Dirs {
 		found, ok := d.TakeFuture(p.id)
-		if !ok || w.ended {
+		if !ok {
 			continue
 		}
 		var err error
 		if _, lost := p.log.MissingData(); lost {
 			err = d.Quarantine(*found, "the replica of which it is a copy has lost data")
 		} else {
-			var m *log.Move
-			if m, err = log.BeginMove(p.log.current(), d, found); err == nil {
-				p.transfer(m)
-			}
+			err = p.begin(&attempt{}, d, found)
 		}
 		if err != nil {
 			p.replicas.opts.Logger.Error("cannot go on with a move to another data directory", "event", "replica.move.failed", "topic", p.id.Topic,
@@ -192,46 +260,75 @@ func (p *Partition) resume() {
 	}
 }
 
-// endMove gives a move up for good: the partition is on its way out. It does not wait for long on a step that does not return, because the
-// target hangs: the copy goes when it does.
-func (p *Partition) endMove() {
-	w := &p.moving
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ended = true
-	t := w.now.Load()
+// endMoves gives the moves of partitions up for good: they are on their way out. It does not wait for long on steps that do not return, because
+// the target hangs, however many they are: the copies go when they do.
+func endMoves(all []*Partition) {
+	patience, cancel := context.WithTimeout(context.Background(), stepPatience)
+	defer cancel()
+	under := make([]*transfer, len(all))
+	for i, p := range all {
+		p.moving.mu.Lock()
+		p.moving.ended = true
+		under[i] = p.moving.now.Load()
+		p.moving.mu.Unlock()
+		if under[i] != nil {
+			under[i].abandon()
+		}
+	}
+	for i, p := range all {
+		p.awaitMove(under[i], patience.Done())
+	}
+}
+
+// awaitMove waits until no move of the partition is under way.
+func (p *Partition) awaitMove(t *transfer, patience <-chan struct{}) {
+	select {
+	case p.moving.turn <- struct{}{}: // none begins
+		<-p.moving.turn
+	case <-patience:
+	}
 	if t == nil {
 		return
 	}
-	close(t.stop)
-	patience := time.NewTimer(stepPatience)
-	defer patience.Stop()
 	select {
-	case <-t.done:
-		t.drop()
-	case <-patience.C:
+	case <-t.gone:
+	case <-patience:
 		p.replicas.opts.Logger.Warn("a data directory does not answer: a copy is deleted once it does", "event", "replica.move.hangs", "topic", p.id.Topic,
 			"partition", p.id.Partition, "to", t.move.Target().Path())
-		p.replicas.done.Go(func() {
-			<-t.done
-			t.drop()
-		})
 	}
 }
 
-// end stops the goroutine, after the step that is under way. The move may be through then.
-func (t *transfer) end() {
-	close(t.stop)
-	<-t.done
+// abandon stops the move after the step that is under way, and has the copy deleted then, unless the move is through. What it returns is
+// closed after that.
+func (t *transfer) abandon() (gone <-chan struct{}) {
+	t.abandoned.Do(func() {
+		close(t.stop)
+		t.p.replicas.done.Go(func() {
+			defer close(t.gone)
+			<-t.done
+			t.drop()
+		})
+	})
+	return t.gone
 }
 
-// drop deletes the copy, unless the move is through.
+// givenUp says that abandon was called.
+func (t *transfer) givenUp() bool {
+	select {
+	case <-t.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// drop deletes the copy, unless the move is through. Called by the goroutine of the move, or after it.
 func (t *transfer) drop() {
 	w := &t.p.moving
 	if w.now.Load() != t {
 		return
 	}
-	defer w.now.Store(nil) // only now may another begin
+	defer w.now.CompareAndSwap(t, nil) // only now may another begin
 	if err := t.move.Drop(); err != nil {
 		t.p.replicas.opts.Logger.Error("cannot delete a copy", "event", "replica.move.failed", "topic", t.p.id.Topic, "partition", t.p.id.Partition,
 			"to", t.move.Target().Path(), "error", err)
@@ -352,17 +449,29 @@ func (t *transfer) publish(next *log.Log) {
 	p.mu.Lock()
 	p.log.now.Store(next)
 	next.SetWatermark(record.Offset(p.highWatermark.Load()))
-	if errors.Is(p.closed, ErrOffline) { // the directory it comes from is offline since; this one is not
-		p.closed = nil
-		p.moving.reopened.Store(true)
-	}
+	p.unshut()
 	p.mu.Unlock()
 	r := p.replicas
 	r.mu.Lock()
-	r.counts[p.dir]--
+	defer r.mu.Unlock()
+	if ps := r.topics[p.id.TopicID]; int(p.id.Partition) < len(ps) && ps[p.id.Partition] == p { // else it is on its way out, and not counted
+		r.counts[p.dir]--
+		r.counts[t.move.Target()]++
+	}
 	p.dir = t.move.Target()
-	r.counts[p.dir]++
-	r.mu.Unlock()
+}
+
+// unshut opens a partition again that was shut because the directory it comes from has gone offline, when its log has moved to one that has not.
+// Its role may be another by now: until that is applied it has none. A halt stays, for it concerns the records. Called with mu held.
+func (p *Partition) unshut() {
+	if !errors.Is(p.closed, ErrOffline) || errors.Is(p.closed, ErrBelowWatermark) {
+		return
+	}
+	if r := p.role.Load(); r != nil {
+		p.role.Store(&role{leader: metadata.NoLeader, epoch: r.epoch, replicas: r.replicas, inSync: r.inSync, validations: r.validations})
+	}
+	p.closed = nil
+	p.moving.reopened.Store(true)
 }
 
 // again says whether a move that failed may be tried again. If not, it is over: the copy is deleted, unless the replica itself is out of

@@ -148,6 +148,7 @@ func (r *Replicas) ApplyAll(img *metadata.Image) {
 // The image counts for the brokers in it even where no topic is named: who is alive may join an in-sync set.
 func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
 	r.image.Store(img)
+	endMoves(r.leaving(img, topics))
 	var there []*metadata.Topic
 	for _, id := range topics {
 		if t, ok := img.TopicByID(id); ok {
@@ -176,9 +177,23 @@ func (r *Replicas) Apply(img *metadata.Image, topics []metadata.TopicID) {
 	}
 }
 
+// leaving lists the partitions of some topics that this broker is to hold no more under an image.
+func (r *Replicas) leaving(img *metadata.Image, topics []metadata.TopicID) (out []*Partition) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, id := range topics {
+		t, ok := img.TopicByID(id)
+		for i, p := range r.topics[id] {
+			if p != nil && (!ok || i < len(t.Partitions) && !slices.Contains(t.Partitions[i].Replicas, r.opts.BrokerID)) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
 // dropReplica ends a partition that a reassignment has taken from this broker, and deletes its log.
 func (r *Replicas) dropReplica(p *Partition) {
-	p.endMove()
 	r.mu.Lock()
 	r.topics[p.id.TopicID][p.id.Partition] = nil
 	if p.dir != nil {
@@ -194,9 +209,9 @@ func (r *Replicas) end(p *Partition, why error) {
 	p.shut(why).wait()
 	var err error
 	if p.log != nil {
-		err = p.dir.DeleteLog(p.log.current())
+		err = p.log.do((*log.Log).Delete) // wherever it is: a takeover may have been under way
 	} else {
-		err = p.dir.DeleteUnopened(p.id)
+		err = p.directory().DeleteUnopened(p.id)
 	}
 	if err != nil {
 		r.opts.Logger.Error("cannot delete a partition", "event", "partition.delete.failed", "topic", p.id.Topic,
@@ -206,14 +221,6 @@ func (r *Replicas) end(p *Partition, why error) {
 
 // drop ends a topic's partitions and deletes their logs.
 func (r *Replicas) drop(id metadata.TopicID) {
-	r.mu.RLock()
-	there := slices.Clone(r.topics[id])
-	r.mu.RUnlock()
-	for _, p := range there {
-		if p != nil {
-			p.endMove()
-		}
-	}
 	r.mu.Lock()
 	ps := r.topics[id]
 	delete(r.topics, id)
@@ -320,7 +327,7 @@ func (r *Replicas) place(found map[log.Identity]*log.Dir, id log.Identity) *log.
 
 // opened takes a partition in whose log is open, or did not open: that is its own trouble and nobody else's.
 func (r *Replicas) opened(dir *log.Dir, o log.OpenResult) {
-	p := &Partition{id: o.Identity, replicas: r, lodging: lodging{openErr: o.Err, dir: dir}}
+	p := &Partition{id: o.Identity, replicas: r, lodging: lodging{openErr: o.Err, dir: dir}, moving: moving{turn: make(chan struct{}, 1)}}
 	if o.Err != nil {
 		r.opts.Logger.Error("a partition's log did not open", "event", "partition.open.failed", "topic", o.Topic,
 			"partition", o.Partition, "error", o.Err)
@@ -354,18 +361,26 @@ func (r *Replicas) opened(dir *log.Dir, o log.OpenResult) {
 // forget takes out a partition whose log did not open, to open it again.
 func (r *Replicas) forget(p *Partition) {
 	p.shut(ErrNotLeader)
+	if errors.Is(p.openErr, log.ErrInUse) { // where it was to begin
+		r.moves.want(log.TopicPartition{Topic: p.id.Topic, Partition: p.id.Partition}, p.dir)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.topics[p.id.TopicID][p.id.Partition] = nil
 	r.counts[p.dir]--
 }
 
-// hasRoomAgain says whether p's log did not open for want of space, and there is some now.
+// hasRoomAgain says whether p's log did not open for want of space, and there is some now, or because the copy of another one of its name was
+// still there, which is gone now.
 func (p *Partition) hasRoomAgain() bool {
+	if p.log == nil && errors.Is(p.openErr, log.ErrInUse) {
+		_, inUse := p.dir.Log(p.id.Topic, p.id.Partition)
+		return !inUse
+	}
 	return p.log == nil && errors.Is(p.openErr, log.ErrReserve) && p.dir.Writable() == nil
 }
 
-// Reopenable lists the topics with a partition that did not open for want of space, and could now, or that was shut and has moved to a
+// Reopenable lists the topics with a partition that did not open, for want of space or of its name, and could now, or that was shut and has moved to a
 // directory that is in order; the latter are listed once. The caller applies them.
 func (r *Replicas) Reopenable() []metadata.TopicID {
 	var out []metadata.TopicID
@@ -513,7 +528,7 @@ func (r *Replicas) Missing() []log.Identity {
 }
 
 // Broken lists the partitions that cannot be led or followed from here before a restart: their log did not open, for another reason than
-// want of space, or its data directory has gone offline since.
+// want of space or of its name, or its data directory has gone offline since.
 func (r *Replicas) Broken() []log.Identity {
 	var out []log.Identity
 	r.All(func(id log.Identity, p *Partition) bool {
@@ -527,7 +542,7 @@ func (r *Replicas) Broken() []log.Identity {
 
 func (p *Partition) broken() bool {
 	if p.log == nil {
-		return !errors.Is(p.openErr, log.ErrReserve)
+		return !errors.Is(p.openErr, log.ErrReserve) && !errors.Is(p.openErr, log.ErrInUse)
 	}
 	return errors.Is(p.log.Err(), log.ErrOffline)
 }
