@@ -180,11 +180,14 @@ type frozen struct {
 }
 
 // Persist writes them.
-func (s *frozen) Persist(sink raft.SnapshotSink) error {
-	if err := s.img.WriteSnapshot(sink, s.groups); err != nil {
-		return errors.Join(err, sink.Cancel())
+func (s *frozen) Persist(to raft.SnapshotSink) error {
+	if w, ok := to.(*sink); ok {
+		w.own = true
 	}
-	if err := sink.Close(); err != nil {
+	if err := s.img.WriteSnapshot(to, s.groups); err != nil {
+		return errors.Join(err, to.Cancel())
+	}
+	if err := to.Close(); err != nil {
 		return err
 	}
 	s.fsm.entries.Add(-s.entries)

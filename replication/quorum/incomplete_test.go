@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/vfs"
 )
@@ -74,6 +76,59 @@ func TestLeaderOfAnOlderVersion(t *testing.T) {
 	}
 	if err := f.Restore(io.NopCloser(&whole)); err != nil || f.image.Load().TopicCount() != 5 {
 		t.Error(err, f.image.Load().TopicCount())
+	}
+	n.close()
+}
+
+// TestRefusedSnapshotLeavesNothing: of a leader's snapshot that cannot be used nothing stays on the disk, however often it comes, and no good one
+// is removed for it: the next start goes on from what was there.
+func TestRefusedSnapshotLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	n := newNode(t, vfs.OS(), dir, nil)
+	n.o.Timing.Trailing = 1
+	n.open()
+	for i := range 3 {
+		n.propose(topics(i*100, 20)...)
+		if err := n.q.Snapshot(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.propose(topic(999))
+	want, img, chain := n.q.snaps.newest(), n.q.Image(), n.q.Image().Chain()
+	var whole bytes.Buffer
+	if err := img.WriteSnapshot(&whole, nil); err != nil {
+		t.Fatal(err)
+	}
+	cut := bytes.Clone(whole.Bytes())
+	cut[len(cut)/2] ^= 1
+	for round := range 3 {
+		for what, c := range map[string]struct {
+			image []byte
+			err   error
+		}{"lacks records": {imageOfOlder(t, img), metadata.ErrIncomplete}, "is damaged": {cut, metadata.ErrCorrupt}} {
+			w, err := n.q.snaps.Create(raft.SnapshotVersionMax, img.Index()+100+uint64(round), want.term+1, n.q.raft().GetConfiguration().Configuration(), 1, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write(c.image); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Close(); !errors.Is(err, c.err) {
+				t.Errorf("a snapshot that %s: %v", what, err)
+			}
+		}
+	}
+	if got := n.q.snaps.newest(); *got != *want {
+		t.Errorf("the newest is %+v, was %+v", got, want)
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, snapshotPrefix+"*")); err != nil || len(files) != keptSnapshots {
+		t.Error(files, err)
+	}
+	n.close()
+	n.o.ClusterID, n.o.NewClusterID = testCluster, nil
+	n.open()
+	if n.q.Image().Chain() != chain {
+		t.Errorf("the image ends at %d, was at %d", n.q.Image().Index(), img.Index())
 	}
 	n.close()
 }

@@ -347,7 +347,9 @@ type sink struct {
 	at   int64
 	// image counts the bytes of the image.
 	image uint64
-	done  bool
+	// own says that this member has taken it: it is of the image in use.
+	own  bool
+	done bool
 }
 
 type writerFunc func([]byte) (int, error)
@@ -374,12 +376,19 @@ func (w *sink) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close makes the snapshot durable and known.
+// Close makes the snapshot durable and known, unless it is the leader's and a start could not use it: then nothing of it stays.
 func (w *sink) Close() error {
 	if w.done {
 		return nil
 	}
-	if err := w.finish(); err != nil {
+	err := w.finish()
+	if err == nil && !w.own {
+		err = w.usable()
+	}
+	if err == nil {
+		err = w.name()
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("quorum: snapshot %s: %w", w.info.name, err), w.Cancel())
 	}
 	w.done = true
@@ -410,6 +419,23 @@ func (w *sink) finish() error {
 		return err
 	}
 	w.file = nil
+	return nil
+}
+
+// usable reads a finished snapshot, of an image that Raft has not restored yet, as a start would.
+func (w *sink) usable() error {
+	img, _, err := w.s.load(snapshotInfo{w.info.name + tempSuffix, w.info.index, w.info.term})
+	if err == nil {
+		err = img.Complete()
+	}
+	if err != nil {
+		w.s.log.Error("the leader's snapshot of the metadata cannot be used", "error", err)
+	}
+	return err
+}
+
+// name gives a finished snapshot its name.
+func (w *sink) name() error {
 	name := path.Join(w.s.dir, w.info.name)
 	if err := w.s.fs.Rename(name+tempSuffix, name); err != nil {
 		return err
