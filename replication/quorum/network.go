@@ -27,6 +27,8 @@ type transport struct {
 	recall recall
 	// done is closed when the member closes, before the library waits for the messages under way.
 	done <-chan struct{}
+	// closed is closed with the transport itself: Raft may be opened again.
+	closed <-chan struct{}
 	// fastPath is on in the test that shows what it does.
 	fastPath bool
 }
@@ -36,7 +38,7 @@ func newTransport(s *stream, o *Options, t transport) transport {
 	t.NetworkTransport = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: s, MaxPool: 3, MaxRPCsInFlight: 1, Timeout: rpcTimeout, Logger: newRaftLogger(o.Logger),
 	})
-	t.fastPath = o.fastPath
+	t.fastPath, t.closed = o.fastPath, s.ctx.Done()
 	return t
 }
 

@@ -55,8 +55,12 @@ func (t transport) Consumer() <-chan raft.RPC {
 				case out <- rpc:
 				case <-t.done:
 					return
+				case <-t.closed:
+					return
 				}
 			case <-t.done:
+				return
+			case <-t.closed:
 				return
 			}
 		}

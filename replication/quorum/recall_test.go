@@ -1,6 +1,10 @@
 package quorum
 
 import (
+	"log/slog"
+	"net"
+	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,5 +68,31 @@ func TestRecall(t *testing.T) {
 		if _, got := r.refuses(vote); got {
 			t.Error("refused for too long")
 		}
+	})
+}
+
+// TestRecallEndsWithItsTransport: Raft may be opened again and again while the member lives, with a new transport each time.
+func TestRecallEndsWithItsTransport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		done := make(chan struct{}) // of the member
+		p := &port{ctx: t.Context(), raft: make(chan net.Conn)}
+		w := newTransport(newStream(p), &Options{Logger: slog.New(slog.DiscardHandler)}, transport{recall: newRecall(true, Timing{Heartbeat: time.Hour}), done: done})
+		w.Consumer()
+		synctest.Wait()
+		running := func() bool {
+			stacks := make([]byte, 1<<20)
+			return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "transport.Consumer.func")
+		}
+		if !running() {
+			t.Error("nobody takes the messages")
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if running() {
+			t.Error("the messages of a closed transport are still waited for")
+		}
+		close(done)
 	})
 }
