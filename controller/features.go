@@ -86,9 +86,14 @@ func (p *planner) lacking(name string, level int16) string {
 }
 
 // checkKnows refuses a broker that does not know a level that a feature has: it would pass over records, or miss what they mean. Of a version
-// that does not say what it knows only the records count, for those may be unknown to it.
+// that does not say what it knows only the records count, for those may be unknown to it; of which level they are the feature need not say.
 func (p *planner) checkKnows(r *Registration) error {
+	inUse := map[string]int16{metadata.LevelFeature: p.img.Level()}
 	for name, level := range p.img.Features() {
+		inUse[name] = max(inUse[name], level)
+	}
+	for _, name := range slices.Sorted(maps.Keys(inUse)) {
+		level := inUse[name]
 		f, _ := levels(r.Features, name)
 		if (level < f.Min || level > f.Max) && (len(r.Features) > 0 || name == metadata.LevelFeature) {
 			return answer(ErrUnsupportedFeature, "Broker %d cannot be registered: version %d of feature %s is in use, and this broker supports %d-%d. Run it with a newer version.",
