@@ -117,6 +117,29 @@ func TestInSyncChangesTravelTogether(t *testing.T) {
 	}
 }
 
+// An answer is of its own decision, also where another one is made while this node's partitions are waited for: who is taken out by that one has
+// left without the leader's wish.
+func TestInSyncAnswerIsOfItsOwnDecision(t *testing.T) {
+	s := shareWorld(t, 1)
+	topic, _ := s.Image().TopicByName("many")
+	waits := 0
+	s.c.o.Applied = func(context.Context, uint64) error {
+		if waits++; waits == 1 {
+			s.must(t, s.c.ReportLost(t.Context(), 2, s.brokerEpoch(2), []PartitionRef{{topic.ID, 0}}))
+		}
+		return nil
+	}
+	a, err := s.c.AlterPartition(t.Context(), AlterPartitionRequest{Broker: 1, Epoch: s.brokerEpoch(1), Changes: []ISRChange{{
+		Topic: topic.ID, ISR: []InSyncMember{{1, -1}, {2, -1}}, Recovered: true,
+	}}})
+	if err != nil || a[0].Err != nil || a[0].PartitionEpoch != 1 || !slices.Equal(a[0].ISR, []int32{1, 2}) {
+		t.Error(a, err)
+	}
+	if part, _ := s.Image().Partition(topic.ID, 0); part.PartitionEpoch != 2 || !slices.Equal(part.ISR, []int32{1}) {
+		t.Errorf("%+v", part)
+	}
+}
+
 // A node that loses the lead answers everyone that waits.
 func TestInSyncChangesWithoutALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

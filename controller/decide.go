@@ -36,6 +36,7 @@ func (c *Controller) plan(ctx context.Context, f func(*planner) []metadata.Recor
 		go c.commit(context.WithoutCancel(ctx), out)
 	}
 	if err = out.wait(ctx); err == nil {
+		p.after = out.after
 		err = c.applied(ctx, out.index)
 	}
 	if err != nil { // committed perhaps, and not known here
@@ -84,6 +85,7 @@ type outcome struct {
 
 	index   uint64
 	results []metadata.Result
+	after   *metadata.Image // with them
 	err     error
 	done    chan struct{}
 }
@@ -110,6 +112,7 @@ func (c *Controller) commit(ctx context.Context, out *outcome) {
 	img := out.planner.img
 	c.inFlight(img, out.records, true)
 	defer c.inFlight(img, out.records, false)
+	defer func() { out.after = c.o.Proposer.Image() }()
 	for len(out.results) < len(out.records) {
 		batch := out.records[len(out.results):]
 		batch = batch[:batchSize(batch)]

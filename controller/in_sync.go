@@ -93,7 +93,9 @@ func (c *Controller) decideInSync(ctx context.Context) error {
 	defer cancel()
 	var calls []*inSyncCall
 	var of []*ISRChanged
+	var plan *planner
 	_, err := c.plan(ctx, func(p *planner) (records []metadata.Record) {
+		plan = p
 		c.liveMu.Lock()
 		calls, c.waiting = c.waiting, nil
 		c.liveMu.Unlock()
@@ -114,19 +116,21 @@ func (c *Controller) decideInSync(ctx context.Context) error {
 			of[i].Err = err
 		}
 	})
-	img := c.o.Proposer.Image()
 	for _, call := range calls {
-		call.fill(img)
+		call.fill(plan.after)
 		close(call.done)
 	}
 	return err
 }
 
-// fill tells the state after the change.
-func (call *inSyncCall) fill(img *metadata.Image) {
+// fill tells the state after the change, and before the next decision.
+func (call *inSyncCall) fill(after *metadata.Image) {
 	for i := range call.answers {
 		a := &call.answers[i]
-		if part, ok := img.Partition(a.Topic, a.Partition); ok && a.Err == nil {
+		if a.Err != nil {
+			continue
+		}
+		if part, ok := after.Partition(a.Topic, a.Partition); ok {
 			a.Leader, a.LeaderEpoch, a.PartitionEpoch = part.Leader, part.LeaderEpoch, part.PartitionEpoch
 			a.ISR, a.Unclean = part.ISR, part.Unclean
 		}

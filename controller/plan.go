@@ -34,6 +34,8 @@ type planner struct {
 	drains map[metadata.BrokerID]bool
 	// cleared are the partitions whose eligible set this plan has emptied.
 	cleared map[PartitionRef]bool
+	// after is the image with the plan's records and without the next decision's, once it is known what became of them.
+	after *metadata.Image
 }
 
 // layers are the settings of the cluster, without any topic's.

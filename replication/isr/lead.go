@@ -145,7 +145,25 @@ func (p *Partition) changeAnswered(epoch record.Epoch, attempt int, c Changed, e
 		p.replicas.opts.Logger.Info("the in-sync set was not changed", "event", "isr.change.failed", "topic", p.id.Topic,
 			"partition", p.id.Partition, "epoch", epoch, "error", err)
 	}
-	p.event(epoch, func(l *leader, now time.Duration) bool { return l.answered(attempt, c, err, now) })
+	forgot := false
+	p.event(epoch, func(l *leader, now time.Duration) bool {
+		moved := l.answered(attempt, c, err, now)
+		forgot = p.askAgain()
+		return moved
+	})
+	if forgot {
+		p.notifyAll()
+	}
+}
+
+// askAgain has the sessions ask for what the core has forgotten, and says whether there is something; they are to be notified then. Called with
+// mu held, while this broker leads.
+func (p *Partition) askAgain() bool {
+	forgot := p.lead.forgot(-1)
+	if forgot {
+		p.forgets.Add(1)
+	}
+	return forgot
 }
 
 // tick is called each tickEvery, with replica.lag.time.max.ms.

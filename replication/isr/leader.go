@@ -130,13 +130,12 @@ func (l *leader) welcome(before []metadata.BrokerID, now time.Duration) {
 	}
 }
 
-// forget: whoever is not in sync any more, and not because this leader asked for it, may have lost what it had reported, or be unable to
-// fetch. It is not waited for, nor asked back, before it has told again what it has.
+// forget: whoever is not in a newer in-sync set any more, unless it is known to be this leader's own wish, may have lost what it had reported, or be
+// unable to fetch. It is not waited for, nor asked back, before it has told again what it has.
 func (l *leader) forget(inSync []metadata.BrokerID) {
 	for i := range l.others {
 		o := &l.others[i]
-		asked := l.pending != nil && !slices.Contains(l.pending.set, o.id)
-		if slices.Contains(l.inSync, o.id) && !slices.Contains(inSync, o.id) && !asked {
+		if slices.Contains(l.inSync, o.id) && !slices.Contains(inSync, o.id) {
 			*o = other{
 				id: o.id, brokerEpoch: -1, written: -1, stable: -1, logStart: o.logStart, caughtUp: never, fetchedAt: never, leaderEnd: -1,
 				forgotten: true,
@@ -285,6 +284,9 @@ func (l *leader) answered(attempt int, c Changed, err error, now time.Duration) 
 	p.inFlight = false
 	switch {
 	case err == nil && c.LeaderEpoch == l.epoch && c.Leader == l.self && c.PartitionEpoch > p.base:
+		if c.PartitionEpoch > p.base+1 { // others have changed it since: not all that left was asked to
+			l.forget(c.InSync)
+		}
 		l.pending = nil
 		l.leaving = union(l.leaving, l.inSync)
 		before := l.inSync

@@ -643,7 +643,7 @@ func TestFollowsOnceItsEpochIsKnown(t *testing.T) {
 			t.Errorf("it fetched without an epoch: %+v", e)
 		}
 		r.SetBrokerEpoch(c.nodes[2].epoch)
-		synctest.Wait()
+		time.Sleep(10 * firstReplicaBackoff) // the leader has taken it out for its silence, and asks first what it has
 		if e, _ := c.partition(2).Ends(); e.LogEnd != 2 {
 			t.Errorf("it does not fetch: %+v", e)
 		}

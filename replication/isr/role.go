@@ -86,9 +86,7 @@ func (p *Partition) stillLead(img *metadata.Image, part *metadata.Partition, set
 	p.members = img
 	e, out := p.settle(p.lead.changed(stateOf(img, part, settings), now), now, nil)
 	p.role.Store(p.newRole(p.lead.self, part, settings))
-	if p.lead.forgot(-1) {
-		p.forgets.Add(1)
-	}
+	p.askAgain()
 	p.mu.Unlock()
 	answerAll(out)
 	p.perform(e)
