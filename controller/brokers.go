@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/keeplog/keeplog/internal/invariant"
@@ -184,24 +185,52 @@ func (p *planner) brokerAt(id metadata.BrokerID, epoch int64) (*metadata.Broker,
 	return b, nil
 }
 
-// planMissing plans what a heartbeat says of data that is gone: replicas without it, and those in directories that failed.
-func (p *planner) planMissing(h *Heartbeat) ([]metadata.Record, error) {
-	b, err := p.brokerAt(h.ID, h.Epoch)
-	if err != nil || len(h.Offline) == 0 {
-		return p.planLost(h.ID, h.Epoch, h.Lost)
+// planBroken plans what a heartbeat says of replicas: those that miss data, and those that are out of order, in directories that failed or
+// otherwise.
+func (p *planner) planBroken(h *Heartbeat) ([]metadata.Record, error) {
+	records, err := p.planLost(h.ID, h.Epoch, h.Lost)
+	if err != nil {
+		return nil, err
 	}
-	failed := func(d metadata.DirectoryID) bool { return slices.Contains(h.Offline, d) }
-	whole := !slices.ContainsFunc(b.Directories, func(d metadata.DirectoryID) bool { return !failed(d) })
-	lost := slices.Clone(h.Lost)
+	itself := func(r PartitionRef) PartitionRef { return r }
+	seen := maps.Collect(once(h.Lost, itself))
+	for ref := range once(append(slices.Clone(h.OutOfOrder), p.inFailed(h)...), itself) {
+		if _, lost := seen[ref]; lost {
+			continue
+		}
+		if rec, ok := p.outOne(h.ID, ref); ok {
+			records = append(records, rec)
+		}
+	}
+	return records, nil
+}
+
+// inFailed are a broker's replicas in data directories that have failed.
+func (p *planner) inFailed(h *Heartbeat) (refs []PartitionRef) {
+	if len(h.Offline) == 0 {
+		return nil
+	}
 	for t := range p.img.Topics() {
 		for i, part := range t.Partitions {
-			at := slices.Index(part.Replicas, h.ID)
-			if at >= 0 && (whole || at < len(part.Directories) && failed(part.Directories[at])) {
-				lost = append(lost, PartitionRef{t.ID, int32(i)})
+			if slices.Contains(part.Replicas, h.ID) && p.offline(h.ID, part, h.Offline) {
+				refs = append(refs, PartitionRef{t.ID, int32(i)})
 			}
 		}
 	}
-	return p.planLost(h.ID, h.Epoch, lost)
+	return refs
+}
+
+// outOne plans that a broker's replica can be neither led nor followed. That is for the partition as if the broker was dead: the replica
+// leaves the in-sync set, and stays eligible where it has all that was committed and nobody goes on without it.
+func (p *planner) outOne(id metadata.BrokerID, ref PartitionRef) (metadata.PartitionChanged, bool) {
+	part, ok := p.img.Partition(ref.Topic, ref.Partition)
+	if !ok || len(part.Replicas) == 1 || !slices.Contains(part.ISR, id) && part.Leader != id {
+		return metadata.PartitionChanged{}, false
+	}
+	t, _ := p.img.TopicByID(ref.Topic)
+	e := p.edit(t, int(ref.Partition))
+	e.remove(id)
+	return e.finish()
 }
 
 // planLost plans that a broker's replicas have lost data: they leave the in-sync and eligible sets, except where they are the

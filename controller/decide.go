@@ -144,6 +144,9 @@ func (c *Controller) applied(ctx context.Context, index uint64) error {
 func (c *Controller) planner() *planner {
 	p := &planner{img: c.o.Proposer.Image(), static: c.o.Static, rand: c.o.Rand, newID: c.topicID, live: c.running}
 	p.heard, p.handed, p.known = c.hearing(p.img), c.handing(p.img), c.knowing()
+	c.liveMu.Lock()
+	defer c.liveMu.Unlock()
+	p.orders, p.reported = c.live.orders(p.img), c.live.ticked
 	return p
 }
 

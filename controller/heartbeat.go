@@ -19,7 +19,9 @@ type Heartbeat struct {
 	WantFence, WantShutdown bool
 	// Lost are partitions whose replica here misses data that it had. They leave the sets before the broker is unfenced.
 	Lost []PartitionRef
-	// Offline are data directories that have failed.
+	// OutOfOrder are partitions whose replica here can be neither led nor followed for now, with everything that it had as far as is known.
+	OutOfOrder []PartitionRef
+	// Offline are data directories that have failed: all in them is out of order.
 	Offline []metadata.DirectoryID
 	// Features are those that the broker's version knows; none, it does not say.
 	Features []Feature
@@ -62,10 +64,8 @@ func (c *Controller) Heartbeat(ctx context.Context, now time.Duration, h Heartbe
 	}
 	c.noteFeatures(h.ID, h.Epoch, h.Features)
 	c.woken()
-	if len(h.Lost) > 0 || len(h.Offline) > 0 {
-		if _, err := c.all(ctx, func(pl *planner) ([]metadata.Record, error) { return pl.planMissing(&h) }); err != nil {
-			return HeartbeatAnswer{}, err
-		}
+	if err := c.broken(ctx, &h); err != nil {
+		return HeartbeatAnswer{}, err
 	}
 	if h.WantShutdown || b.ShuttingDown {
 		a, err := c.shutDown(ctx, b, p)
@@ -87,6 +87,18 @@ func (c *Controller) Heartbeat(ctx context.Context, now time.Duration, h Heartbe
 		return a, err
 	}
 	return c.renew(ctx, h.ID, h.Epoch)
+}
+
+// broken decides what follows from what a report says of replicas. What is out of order is told with every report: no turn is taken for what
+// has been decided already.
+func (c *Controller) broken(ctx context.Context, h *Heartbeat) error {
+	if len(h.Lost) == 0 {
+		if records, err := c.planner().planBroken(h); err == nil && len(records) == 0 {
+			return nil
+		}
+	}
+	_, err := c.all(ctx, func(p *planner) ([]metadata.Record, error) { return p.planBroken(h) })
+	return err
 }
 
 // ready unfences a broker that knows everything that was taken away from it, when the decision is made.
@@ -236,7 +248,8 @@ func (c *Controller) reconcile(ctx context.Context, now time.Duration) error {
 	if balance {
 		c.live.balanced = now
 	}
-	idle := !balance && c.live.looked == index && len(c.live.leaderless)+len(c.live.told) == 0
+	news := c.live.news
+	idle := !balance && c.live.looked == index && c.live.lookedNews == news && len(c.live.leaderless)+len(c.live.told) == 0
 	c.liveMu.Unlock()
 	if idle {
 		return nil
@@ -254,7 +267,7 @@ func (c *Controller) reconcile(ctx context.Context, now time.Duration) error {
 		return err
 	}
 	c.liveMu.Lock()
-	c.live.looked = seen
+	c.live.looked, c.live.lookedNews = seen, news
 	c.liveMu.Unlock()
 	return nil
 }

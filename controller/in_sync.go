@@ -244,6 +244,9 @@ func (e *edit) checkMembers(ch *ISRChange) error {
 		if err := e.p.mayJoin(m); err != nil {
 			return err
 		}
+		if e.p.outOfOrder(m.ID, e.ref(), e.was) {
+			return answer(ErrIneligibleReplica, "The replica of broker %d is out of order.", m.ID)
+		}
 	}
 	return nil
 }

@@ -30,8 +30,10 @@ type cluster struct {
 	clean, lastLife map[int32]int64
 	committed       map[PartitionRef]int
 	has             map[PartitionRef]map[int32]int
-	before          *metadata.Image
-	log             []string
+	// out are the replicas of the running incarnations that are out of order.
+	out    map[int32][]PartitionRef
+	before *metadata.Image
+	log    []string
 }
 
 const brokersInModel = 4
@@ -46,6 +48,7 @@ func newCluster(t testing.TB, seed uint64) *cluster {
 	c := &cluster{
 		world: newWorld(), t: t, rnd: rand.New(rand.NewPCG(seed, 7)), up: map[int32]bool{}, incarnations: map[int32]byte{},
 		clean: map[int32]int64{}, lastLife: map[int32]int64{}, committed: map[PartitionRef]int{}, has: map[PartitionRef]map[int32]int{},
+		out: map[int32][]PartitionRef{},
 	}
 	for id := int32(1); id <= brokersInModel; id++ {
 		c.start(id)
@@ -97,8 +100,11 @@ func (c *cluster) start(id int32) {
 		c.say("start %d: %v", id, err)
 		return
 	}
-	c.up[id] = true
+	c.up[id], c.out[id] = true, nil
 	c.say("start %d", id)
+	if c.rnd.IntN(6) == 0 {
+		c.putOut(id)
+	}
 }
 
 func (c *cluster) epoch(id int32) int64 {
@@ -125,7 +131,7 @@ func (c *cluster) step() {
 	if elapsed := c.rnd.IntN(3); elapsed == 0 {
 		c.now += time.Duration(c.rnd.IntN(900)) * time.Millisecond
 	}
-	switch c.rnd.IntN(14) {
+	switch c.rnd.IntN(15) {
 	case 0, 1, 2:
 		if c.up[id] {
 			c.beat(id, Heartbeat{})
@@ -162,6 +168,15 @@ func (c *cluster) step() {
 		on := c.rnd.IntN(2) == 0
 		c.say("drain %d %v", id, on)
 		_ = c.c.Drain(ctx, id, on)
+	case 11:
+		if c.up[id] && c.out[id] == nil {
+			c.putOut(id)
+		} else {
+			c.out[id] = nil
+		}
+		if c.up[id] {
+			c.beat(id, Heartbeat{})
+		}
 	default:
 		c.replicate()
 	}
@@ -169,12 +184,34 @@ func (c *cluster) step() {
 }
 
 func (c *cluster) beat(id int32, h Heartbeat) {
-	h.ID, h.Epoch, h.Applied = id, c.epoch(id), c.img.Index()
+	h.ID, h.Epoch, h.Applied, h.OutOfOrder = id, c.epoch(id), c.img.Index(), c.out[id]
 	a, err := c.c.Heartbeat(context.Background(), c.now, h)
-	c.say("beat %d shutdown %v: %+v %v", id, h.WantShutdown, a, err)
+	c.say("beat %d shutdown %v out of order %v: %+v %v", id, h.WantShutdown, h.OutOfOrder, a, err)
+	for _, ref := range h.OutOfOrder {
+		if p, ok := c.img.Partition(ref.Topic, ref.Partition); ok && err == nil && c.img.LeaderOf(p) == id && len(p.Replicas) > 1 {
+			c.fail("%v-%d %+v: broker %d leads with a replica that is out of order", ref.Topic[0], ref.Partition, *p, id)
+		}
+	}
 	if err == nil && a.ShutDown {
 		c.up[id], c.clean[id] = false, h.Epoch
 	}
+}
+
+// putOut puts some of a broker's replicas out of order until it starts again, or they are found in order.
+func (c *cluster) putOut(id int32) {
+	for t := range c.img.Topics() {
+		for i, p := range t.Partitions {
+			if slices.Contains(p.Replicas, id) && c.rnd.IntN(3) == 0 {
+				c.out[id] = append(c.out[id], PartitionRef{t.ID, int32(i)})
+			}
+		}
+	}
+	c.say("out of order at %d: %v", id, c.out[id])
+}
+
+// works says that a broker runs, and its replica is in order.
+func (c *cluster) works(id int32, ref PartitionRef) bool {
+	return c.up[id] && !slices.Contains(c.out[id], ref)
 }
 
 // loseSome loses a replica's data and says so, as a broker does before it is unfenced.
@@ -230,7 +267,7 @@ func (c *cluster) replicate() {
 			ref := PartitionRef{t.ID, int32(i)}
 			p, _ := c.img.Partition(ref.Topic, ref.Partition)
 			leader := c.img.LeaderOf(p)
-			if leader == metadata.NoLeader || !c.up[leader] || c.rnd.IntN(2) == 0 {
+			if leader == metadata.NoLeader || !c.works(leader, ref) || c.rnd.IntN(2) == 0 {
 				continue
 			}
 			c.changeInSync(ref, leader)
@@ -245,11 +282,11 @@ func (c *cluster) write(ref PartitionRef) {
 	p, _ := c.img.Partition(ref.Topic, ref.Partition)
 	min := (&planner{img: c.img, static: c.c.o.Static}).topicRules(t).MinInsync(p.Settled())
 	leader := c.img.LeaderOf(p)
-	if leader == metadata.NoLeader || !c.up[leader] || len(p.ISR) < min {
+	if leader == metadata.NoLeader || !c.works(leader, ref) || len(p.ISR) < min {
 		return
 	}
 	for _, id := range p.ISR {
-		if !c.up[id] {
+		if !c.works(id, ref) {
 			return
 		}
 	}
@@ -272,7 +309,7 @@ func (c *cluster) changeInSync(ref PartitionRef, leader int32) {
 	ch := ISRChange{Topic: ref.Topic, Partition: ref.Partition, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Recovered: true}
 	for _, id := range p.Replicas {
 		in := slices.Contains(p.ISR, id)
-		if id != leader && (c.rnd.IntN(3) == 0 || !in && !c.up[id]) {
+		if id != leader && (c.rnd.IntN(3) == 0 || !in && !c.works(id, ref)) {
 			continue
 		}
 		member := InSyncMember{id, c.epoch(id)}
@@ -323,6 +360,7 @@ func (c *cluster) heal() {
 		}
 	}
 	for id := int32(1); id <= brokersInModel; id++ {
+		c.out[id] = nil
 		c.beat(id, Heartbeat{})
 	}
 	c.must(c.c.Tick(context.Background(), c.now))
@@ -340,12 +378,12 @@ func (c *cluster) heal() {
 // check holds after every step, and after what the controller makes of it.
 func (c *cluster) check() {
 	c.compare()
-	p := &planner{img: c.img, static: c.c.o.Static, heard: c.c.hearing(c.img)}
+	p := c.c.planner()
 	if records := p.planReconcile(false, nil); len(records) > 0 {
 		_, _, err := c.ProposeAt(context.Background(), c.term, records)
 		c.must(err)
 		c.compare()
-		p := &planner{img: c.img, static: c.c.o.Static, heard: c.c.hearing(c.img)}
+		p := c.c.planner()
 		if again := p.planReconcile(false, nil); len(again) > 0 {
 			c.fail("reconciled twice: %+v", again)
 		}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -44,6 +45,32 @@ type pulse struct {
 	late  bool
 	// leaving is the index at which its leaderships were moved for its shutdown, 0 before.
 	leaving uint64
+	// order is what its last report said of its replicas.
+	order order
+}
+
+// order is what a broker's last report says of its replicas: which can be neither led nor followed. It is not written to once it is made.
+type order struct {
+	heard   bool // there was a report
+	out     map[PartitionRef]bool
+	offline []metadata.DirectoryID // failed
+}
+
+func orderOf(h *Heartbeat) order {
+	o := order{heard: true, offline: h.Offline}
+	if n := len(h.Lost) + len(h.OutOfOrder); n > 0 {
+		o.out = make(map[PartitionRef]bool, n)
+	}
+	for _, refs := range [][]PartitionRef{h.Lost, h.OutOfOrder} {
+		for _, ref := range refs {
+			o.out[ref] = true
+		}
+	}
+	return o
+}
+
+func (o *order) equal(as *order) bool {
+	return o.heard == as.heard && maps.Equal(o.out, as.out) && slices.Equal(o.offline, as.offline)
 }
 
 // liveness is who has reported, and when: the part of the decisions that is not in the log. It is pure: now is an argument, of
@@ -64,6 +91,8 @@ type liveness struct {
 	// looked is the index of the image that was last reconciled; balanced is the time of the last preferred election.
 	looked   uint64
 	balanced time.Duration
+	// news counts what reports have changed about who may lead, lookedNews is that of the last reconciliation.
+	news, lookedNews uint64
 	// releases are the shards of groups that were taken away from live brokers; hosts are the brokers that may have some, the same ones
 	// since hostsSince.
 	releases   map[int32]release
@@ -176,7 +205,22 @@ func (l *liveness) report(h *Heartbeat, now time.Duration) *pulse {
 	p.heard, p.settled = true, false
 	p.until = max(p.until, now+SessionTimeout)
 	p.applied = max(p.applied, h.Applied)
+	if o := orderOf(h); !o.equal(&p.order) {
+		p.order = o
+		l.news++
+	}
 	return p
+}
+
+// orders is what the brokers have said of their replicas.
+func (l *liveness) orders(img *metadata.Image) map[metadata.BrokerID]order {
+	m := make(map[metadata.BrokerID]order, len(l.pulses))
+	for _, b := range img.Brokers() {
+		if p := l.pulse(b); p != nil {
+			m[b.ID] = p.order
+		}
+	}
+	return m
 }
 
 // expired are the brokers whose session has ended and that are not yet taken for dead, by id. A fenced one is among them

@@ -107,12 +107,12 @@ func (e *edit) handedOver(done *metadata.Partition) bool {
 	if len(going) == 0 || e.p.heard == nil || invariant.Seeded(invariant.LeaderDropped) {
 		return true
 	}
-	if !slices.Contains(going, n.Leader) || !e.p.mayLead(n.Leader) {
+	if !slices.Contains(going, n.Leader) || !e.able(n.Leader) {
 		return e.p.heard(e.ref(), e.was.LeaderEpoch, going)
 	}
 	for _, drained := range []bool{false, true} {
 		if i := slices.IndexFunc(done.Replicas, func(id metadata.BrokerID) bool {
-			return slices.Contains(done.ISR, id) && e.p.mayLead(id) && (drained || !e.p.drained(id))
+			return slices.Contains(done.ISR, id) && e.able(id) && (drained || !e.p.drained(id))
 		}); i >= 0 {
 			n.Leader = done.Replicas[i]
 			break
@@ -169,10 +169,33 @@ func (e *edit) keepEligible() {
 	}
 }
 
-// mayLead says that a replica is alive and has all that was committed.
+// mayLead says that a replica is alive and in order, and has all that was committed. Who is not in sync, only eligible, may just be so because it is
+// out of order: it has to have told this controller that it is not.
 func (e *edit) mayLead(id metadata.BrokerID) bool {
 	n := &e.next
-	return slices.Contains(n.Replicas, id) && e.p.mayLead(id) && e.complete(id)
+	return slices.Contains(n.Replicas, id) && e.able(id) && e.complete(id) && (slices.Contains(n.ISR, id) || !e.p.reported || e.p.orders[id].heard)
+}
+
+// able says that a replica's broker is alive, and has not told that it can neither lead nor follow with it.
+func (e *edit) able(id metadata.BrokerID) bool {
+	return e.p.mayLead(id) && !e.p.outOfOrder(id, e.ref(), &e.next)
+}
+
+// outOfOrder says that a broker has told that its replica can be neither led nor followed. An only replica is its leader all the same.
+func (p *planner) outOfOrder(id metadata.BrokerID, ref PartitionRef, part *metadata.Partition) bool {
+	o := p.orders[id]
+	return len(part.Replicas) > 1 && (o.out[ref] || len(o.offline) > 0 && p.offline(id, part, o.offline))
+}
+
+// offline says that a replica is in a data directory that has failed.
+func (p *planner) offline(id metadata.BrokerID, part *metadata.Partition, dirs []metadata.DirectoryID) bool {
+	b, ok := p.img.Broker(id)
+	if !ok {
+		return false
+	}
+	at := slices.Index(part.Replicas, id)
+	return at >= 0 && at < len(part.Directories) && slices.Contains(dirs, part.Directories[at]) ||
+		!slices.ContainsFunc(b.Directories, func(d metadata.DirectoryID) bool { return !slices.Contains(dirs, d) })
 }
 
 // complete says that a replica has all that was committed.
@@ -181,7 +204,7 @@ func (e *edit) complete(id metadata.BrokerID) bool {
 }
 
 // elect chooses the leader: the one that is, while it may; else the first replica in order that may, drained ones last.
-// Nobody: the last leader stays in the image while it is complete, and leads again when it is back.
+// Nobody: the last leader stays in the image while it is complete and not out of order, and leads again when it is back.
 func (e *edit) elect() {
 	n := &e.next
 	good := func(id metadata.BrokerID) bool { return e.mayLead(id) && !e.p.drained(id) }
@@ -199,11 +222,11 @@ func (e *edit) elect() {
 			return
 		}
 	}
-	if i := slices.IndexFunc(n.Replicas, e.p.mayLead); e.unclean && i >= 0 {
+	if i := slices.IndexFunc(n.Replicas, e.able); e.unclean && i >= 0 {
 		n.Leader, n.ISR, n.ELR, e.marked = n.Replicas[i], n.Replicas[i:i+1:i+1], nil, true
 		return
 	}
-	if !e.complete(n.Leader) {
+	if !e.complete(n.Leader) || e.p.outOfOrder(n.Leader, e.ref(), n) {
 		n.Leader = metadata.NoLeader
 	}
 }

@@ -25,6 +25,10 @@ type planner struct {
 	heard func(ref PartitionRef, epoch int32, ids []metadata.BrokerID) bool
 	// handed says that nobody has a shard of groups any more that has no owner; nil where nobody reports.
 	handed func(shard int32) bool
+	// orders is what the brokers have said of their replicas. reported says that all that are alive say it, so that of who has not yet nothing is
+	// known; else nobody may ever.
+	orders   map[metadata.BrokerID]order
+	reported bool
 	// known is what the brokers say that they know.
 	known map[metadata.BrokerID]knowledge
 	// assume is what suppose was told; rules are those of the topics looked at so far.

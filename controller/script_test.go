@@ -456,11 +456,19 @@ func (w *world) runTo(c command) {
 	w.now = to
 }
 
-// beat sends a heartbeat: what it lost are the lines, offline=N names a directory.
+// beat sends a heartbeat: what it lost, or what is out-of-order, are the lines, offline=N names a directory.
 func (w *world) beat(c command, h Heartbeat) {
 	h.Applied = uint64(c.number("applied", int(w.img.Index())))
 	h.WantFence, h.WantShutdown = c.d.HasArg("want-fence"), c.d.HasArg("want-shutdown")
-	h.Lost, h.Features = w.refs(c.d), knownTo(c.d)
+	h.Features = knownTo(c.d)
+	for _, l := range lines(c.d) {
+		f := strings.Fields(l)
+		if ref := w.partition(f); len(f) > 2 && f[2] == "out-of-order" {
+			h.OutOfOrder = append(h.OutOfOrder, ref)
+		} else {
+			h.Lost = append(h.Lost, ref)
+		}
+	}
 	if n := c.number("offline", 0); n > 0 {
 		h.Offline = []metadata.DirectoryID{{byte(n)}}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -133,8 +134,8 @@ type Heartbeat struct {
 	Applied uint64
 	// WantFence keeps a broker fenced that is not ready yet; WantShutdown asks to be relieved of its leaderships.
 	WantFence, WantShutdown bool
-	// Lost are the replicas whose store says that data is missing.
-	Lost []PartitionRef
+	// Lost are the replicas whose store says that data is missing, OutOfOrder others that can be neither led nor followed for now.
+	Lost, OutOfOrder []PartitionRef
 	// OfflineDirs are the directories that failed.
 	OfflineDirs []metadata.DirectoryID
 	// Features are those that this version knows: another controller has not seen the registration.
@@ -158,8 +159,11 @@ func (c *Client) Heartbeat(ctx context.Context, controller metadata.BrokerID, h 
 	for _, d := range h.OfflineDirs {
 		req.OfflineLogDirs = append(req.OfflineLogDirs, d)
 	}
-	if len(h.Lost) > 0 {
-		req.UnknownTags.Set(TagLost, appendRefs(nil, h.Lost))
+	if len(h.Lost)+len(h.OutOfOrder) > 0 {
+		req.UnknownTags.Set(TagLost, appendRefs(appendRefs(nil, h.Lost), h.OutOfOrder))
+	}
+	if len(h.OutOfOrder) > 0 {
+		req.UnknownTags.Set(TagOutOfOrder, appendRefs(nil, h.OutOfOrder))
 	}
 	if len(h.Features) > 0 {
 		req.UnknownTags.Set(TagFeatures, appendFeatures(nil, h.Features))
@@ -179,26 +183,37 @@ func appendRefs(b []byte, refs []PartitionRef) []byte {
 	return b
 }
 
-// refBytes is the size of a partition in [TagLost].
+// refBytes is the size of a partition in [TagLost] and [TagOutOfOrder].
 const refBytes = 20
 
-// Lost reads the lost replicas of a heartbeat. The error is ErrProtocol.
-func Lost(req *kmsg.BrokerHeartbeatRequest) (refs []PartitionRef, err error) {
+// Lost reads the replicas of a heartbeat whose data is lost, and those that are only out of order. The error is ErrProtocol.
+func Lost(req *kmsg.BrokerHeartbeatRequest) (lost, outOfOrder []PartitionRef, err error) {
 	req.UnknownTags.Each(func(tag uint32, value []byte) {
-		if tag != TagLost {
-			return
-		}
-		if len(value)%refBytes != 0 {
+		switch {
+		case tag != TagLost && tag != TagOutOfOrder:
+		case len(value)%refBytes != 0:
 			err = fmt.Errorf("%w: a list of partitions of %d bytes", ErrProtocol, len(value))
-			return
-		}
-		for ; len(value) > 0; value = value[refBytes:] {
-			r := PartitionRef{Partition: int32(binary.BigEndian.Uint32(value[16:]))}
-			copy(r.Topic[:], value)
-			refs = append(refs, r)
+		case tag == TagLost:
+			lost = refs(value)
+		default:
+			outOfOrder = refs(value)
 		}
 	})
-	return refs, err
+	only := make(map[PartitionRef]bool, len(outOfOrder))
+	for _, r := range outOfOrder {
+		only[r] = true
+	}
+	return slices.DeleteFunc(lost, func(r PartitionRef) bool { return only[r] }), outOfOrder, err
+}
+
+// refs reads a list of partitions.
+func refs(value []byte) (list []PartitionRef) {
+	for ; len(value) > 0; value = value[refBytes:] {
+		r := PartitionRef{Partition: int32(binary.BigEndian.Uint32(value[16:]))}
+		copy(r.Topic[:], value)
+		list = append(list, r)
+	}
+	return list
 }
 
 func appendFeatures(b []byte, features []Feature) []byte {

@@ -14,7 +14,8 @@
 // What is private to keeplog rides in tags that the protocol leaves to whoever wants them:
 //
 //	Fetch, in each partition     tag 10000  i64                         stable end of the follower
-//	BrokerHeartbeat              tag 10000  (uuid, i32) …               replicas whose data is lost
+//	BrokerHeartbeat              tag 10000  (uuid, i32) …               replicas whose data is lost, or that are out of order
+//	                             tag 10002  (uuid, i32) …               those of them that are only out of order
 //	Envelope                     tag 10000  i32                         the broker that the client asked
 //	                             tag 10001  empty                       what is in it is a command of the metadata log; in the answer, its outcome
 //
@@ -39,8 +40,11 @@ import (
 const (
 	// TagStableEnd is in a partition of Fetch: 8 bytes, the follower's stable end.
 	TagStableEnd uint32 = 10_000
-	// TagLost is in BrokerHeartbeat: 20 bytes each, topic id and partition of a replica whose store misses data.
+	// TagLost is in BrokerHeartbeat: 20 bytes each, topic id and partition of a replica that is not to be counted on, because its store misses data
+	// or it can be neither led nor followed. A version that does not know TagOutOfOrder takes all for lost.
 	TagLost uint32 = 10_000
+	// TagOutOfOrder is in BrokerHeartbeat, as TagLost: those of its replicas that may have everything.
+	TagOutOfOrder uint32 = 10_002
 	// TagFeatures is in BrokerHeartbeat: the features that the broker's version knows, each the length of its name (one byte), the name, the
 	// lowest and the highest level (two bytes each).
 	TagFeatures uint32 = 10_001

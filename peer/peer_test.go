@@ -124,8 +124,9 @@ func TestBrokerCalls(t *testing.T) {
 	equal(t, "heartbeat", beat, HeartbeatAnswer{CaughtUp: true, ShutDown: true})
 	equal(t, "error", err, error(nil))
 	h := asked.(*kmsg.BrokerHeartbeatRequest)
-	lost, err := Lost(h)
+	lost, outOfOrder, err := Lost(h)
 	equal(t, "lost", lost, refs)
+	equal(t, "out of order", outOfOrder, []PartitionRef(nil))
 	equal(t, "error", err, error(nil))
 	features, err := Features(h)
 	equal(t, "features", features, []Feature{{"f", 0, 1}, {"g", 2, 300}})
@@ -165,6 +166,35 @@ func TestBrokerCalls(t *testing.T) {
 	}
 }
 
+// What is only out of order is told apart from what is lost, and a version that does not know the difference counts on neither.
+func TestHeartbeatTellsWhatIsOutOfOrder(t *testing.T) {
+	var asked *kmsg.BrokerHeartbeatRequest
+	b := newBroker(t, func(req kmsg.Request, _ int) kmsg.Response {
+		asked = req.(*kmsg.BrokerHeartbeatRequest)
+		return &kmsg.BrokerHeartbeatResponse{}
+	})
+	c := b.client()
+	one, two, three := PartitionRef{topicA, 3}, PartitionRef{topicB, 1}, PartitionRef{topicB, 2}
+	for _, h := range []Heartbeat{{Lost: []PartitionRef{one}, OutOfOrder: []PartitionRef{two, three}}, {OutOfOrder: []PartitionRef{two}}, {Lost: []PartitionRef{one, two}}, {}} {
+		if _, err := c.Heartbeat(t.Context(), 2, &h); err != nil {
+			t.Fatal(err)
+		}
+		lost, outOfOrder, err := Lost(asked)
+		equal(t, "error", err, error(nil))
+		equal(t, "lost", append([]PartitionRef(nil), lost...), h.Lost)
+		equal(t, "out of order", outOfOrder, h.OutOfOrder)
+		before := kmsg.Tags{}
+		asked.UnknownTags.Each(func(tag uint32, value []byte) {
+			if tag != TagOutOfOrder {
+				before.Set(tag, value)
+			}
+		})
+		asked.UnknownTags = before // as a version reads it that does not know the tag
+		lost, _, _ = Lost(asked)
+		equal(t, "lost to a version before", append([]PartitionRef(nil), lost...), append(append([]PartitionRef(nil), h.Lost...), h.OutOfOrder...))
+	}
+}
+
 // A code of the whole request becomes its sentinel; an unknown one says its name.
 func TestCodes(t *testing.T) {
 	code := int16(0)
@@ -182,7 +212,12 @@ func TestCodes(t *testing.T) {
 	}
 	short := &kmsg.BrokerHeartbeatRequest{}
 	short.UnknownTags.Set(TagLost, make([]byte, 21))
-	if _, err := Lost(short); !errors.Is(err, ErrProtocol) {
+	if _, _, err := Lost(short); !errors.Is(err, ErrProtocol) {
+		t.Error(err)
+	}
+	short.UnknownTags.Set(TagLost, nil)
+	short.UnknownTags.Set(TagOutOfOrder, make([]byte, 19))
+	if _, _, err := Lost(short); !errors.Is(err, ErrProtocol) {
 		t.Error(err)
 	}
 	for _, malformed := range []string{"\x00\x00\x00\x00", "\x02a", "\x01a\x00\x00\x00\x01\xff"} {

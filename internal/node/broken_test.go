@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/vfs"
@@ -109,4 +111,72 @@ func TestBrokenReplicasAreNotLed(t *testing.T) {
 		t.Error("no word of the directory that failed")
 	}
 	c.nodes[failed] = nil
+}
+
+// The last replica that has everything does not open, for want of file descriptors. That is no loss: nobody else leads, also when one is back
+// that is behind, and when it opens again it leads with all that was acknowledged.
+func TestLastReplicaThatDoesNotOpenStaysEligible(t *testing.T) {
+	t.Parallel()
+	faulty := vfs.NewFaulty(vfs.OS())
+	c := startTrio(&trio{t: t, fs: [3]vfs.FS{1: faulty}})
+	cl := c.client()
+	one := "1"
+	req := kmsg.NewPtrCreateTopicsRequest()
+	req.TimeoutMillis = 10_000
+	req.Topics = []kmsg.CreateTopicsRequestTopic{{
+		Topic: "t", NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignment: []kmsg.CreateTopicsRequestTopicReplicaAssignment{{Replicas: []int32{1, 2}}},
+		Configs: []kmsg.CreateTopicsRequestTopicConfig{{Name: "min.insync.replicas", Value: &one}},
+	}}
+	if made, err := req.RequestWith(t.Context(), cl); err != nil || made.Topics[0].ErrorCode != 0 {
+		t.Fatal(err, made)
+	}
+	const behind, last, witness = 0, 1, 2
+	is := func(leader int32, isr, elr []int32) func() error {
+		return func() error {
+			p := c.partitions(witness)[0]
+			if p.Leader != leader || !slices.Equal(p.ISR, isr) || !slices.Equal(p.ELR, elr) || p.UncleanEpoch != 0 {
+				return fmt.Errorf("%+v", *p)
+			}
+			return nil
+		}
+	}
+	eventually(t, "both in sync", is(1, []int32{1, 2}, nil))
+	produce(t, cl, 0, 20)
+	c.stop(behind)
+	eventually(t, "one in sync", is(2, []int32{2}, nil))
+	produce(t, cl, 20, 40)
+	c.stop(last)
+	faulty.Inject(vfs.Fault{
+		Ops: []vfs.Op{vfs.OpOpen}, Path: filepath.Join(c.dir, fmt.Sprint(last+1), "t-0", "*.log"), Sticky: true, Err: syscall.EMFILE,
+	})
+	for _, i := range []int{last, behind} {
+		if err := c.start(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.nodes[last].replicas.Problems(); err == nil {
+		t.Fatal("everything opened")
+	}
+	eventually(t, "nobody leads", is(metadata.NoLeader, []int32{}, []int32{2}))
+
+	c.stop(last)
+	faulty.Heal()
+	if err := c.start(last); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it leads again", func() error {
+		if p := c.partitions(witness)[0]; p.Leader != 2 || p.UncleanEpoch != 0 {
+			return fmt.Errorf("%+v", *p)
+		}
+		return nil
+	})
+	rd := c.client(kgo.ConsumeTopics("t"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	seen := map[string]bool{}
+	eventually(t, "everything is there", func() error {
+		rd.PollFetches(t.Context()).EachRecord(func(r *kgo.Record) { seen[string(r.Value)] = true })
+		if len(seen) < 40 {
+			return fmt.Errorf("%d of 40 records", len(seen))
+		}
+		return nil
+	})
 }

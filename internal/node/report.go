@@ -75,7 +75,7 @@ func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controlle
 			h.Offline = append(h.Offline, d.id)
 		}
 	}
-	h.Lost = append(slices.Clip(h.Lost), n.broken()...)
+	h.OutOfOrder = n.broken()
 	at, sent := n.o.Now(), time.Now()
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
@@ -94,17 +94,21 @@ func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controlle
 	return a, err
 }
 
-// broken are the partitions that this broker can neither lead nor follow any more, and for which the cluster still counts on it: which
-// directory they were in nobody else knows.
-func (n *Node) broken() (lost []controller.PartitionRef) {
+// broken are the partitions that this broker can neither lead nor follow any more, and for which the cluster still counts on it, or may turn to
+// it because nobody leads: which directory they were in nobody else knows.
+func (n *Node) broken() (out []controller.PartitionRef) {
 	img := n.quorum.Image()
 	for _, id := range n.replicas.Broken() {
 		part, ok := img.Partition(id.TopicID, id.Partition)
-		if self := n.cfg.NodeID(); ok && len(part.Replicas) > 1 && (slices.Contains(part.ISR, self) || slices.Contains(part.ELR, self)) {
-			lost = append(lost, controller.PartitionRef{Topic: id.TopicID, Partition: id.Partition})
+		if !ok || len(part.Replicas) == 1 {
+			continue
+		}
+		self := n.cfg.NodeID()
+		if slices.Contains(part.ISR, self) || slices.Contains(part.ELR, self) || img.LeaderOf(part) == metadata.NoLeader {
+			out = append(out, controller.PartitionRef{Topic: id.TopicID, Partition: id.Partition})
 		}
 	}
-	return lost
+	return out
 }
 
 func peerHeartbeat(h *controller.Heartbeat) *peer.Heartbeat {
@@ -112,6 +116,9 @@ func peerHeartbeat(h *controller.Heartbeat) *peer.Heartbeat {
 	out.Features = peerFeatures(h.Features)
 	for _, l := range h.Lost {
 		out.Lost = append(out.Lost, peer.PartitionRef(l))
+	}
+	for _, o := range h.OutOfOrder {
+		out.OutOfOrder = append(out.OutOfOrder, peer.PartitionRef(o))
 	}
 	return out
 }

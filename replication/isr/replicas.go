@@ -511,16 +511,14 @@ func (r *Replicas) Problems() error {
 	return errors.Join(errs...)
 }
 
-// Missing lists the partitions whose disk lost data that was durable, and those that are Broken.
+// Missing lists the partitions whose disk lost data that was durable. Of a log that did not open nothing is known.
 func (r *Replicas) Missing() []log.Identity {
 	var lost []log.Identity
 	r.All(func(id log.Identity, p *Partition) bool {
-		missing := p.broken()
-		if p.log != nil && !missing {
-			_, missing = p.log.MissingData()
-		}
-		if missing {
-			lost = append(lost, id)
+		if p.log != nil {
+			if _, missing := p.log.MissingData(); missing {
+				lost = append(lost, id)
+			}
 		}
 		return true
 	})
@@ -528,7 +526,7 @@ func (r *Replicas) Missing() []log.Identity {
 }
 
 // Broken lists the partitions that cannot be led or followed from here before a restart: their log did not open, for another reason than
-// want of space or of its name, or its data directory has gone offline since.
+// want of space or of its name, or its data directory has gone offline since. What was durable may all be there.
 func (r *Replicas) Broken() []log.Identity {
 	var out []log.Identity
 	r.All(func(id log.Identity, p *Partition) bool {

@@ -13,7 +13,7 @@ import (
 // brokerHeartbeat takes a broker's report. The end of the connection that it comes over may be the end of the process.
 func (a *API) brokerHeartbeat(c *Call, req *kmsg.BrokerHeartbeatRequest) {
 	resp := kmsg.NewPtrBrokerHeartbeatResponse()
-	lost, err := peer.Lost(req)
+	lost, outOfOrder, err := peer.Lost(req)
 	features, malformed := peer.Features(req)
 	if err = errors.Join(err, malformed); err != nil {
 		c.close(err)
@@ -30,7 +30,10 @@ func (a *API) brokerHeartbeat(c *Call, req *kmsg.BrokerHeartbeatRequest) {
 		ID: req.BrokerID, Epoch: req.BrokerEpoch, Applied: uint64(max(req.CurrentMetadataOffset, 0)), WantFence: req.WantFence, WantShutdown: req.WantShutdown,
 	}
 	for _, l := range lost {
-		h.Lost = append(h.Lost, controller.PartitionRef{Topic: l.Topic, Partition: l.Partition})
+		h.Lost = append(h.Lost, controller.PartitionRef(l))
+	}
+	for _, o := range outOfOrder {
+		h.OutOfOrder = append(h.OutOfOrder, controller.PartitionRef(o))
 	}
 	for _, d := range req.OfflineLogDirs {
 		h.Offline = append(h.Offline, d)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -581,8 +582,13 @@ func TestBrokerRequests(t *testing.T) {
 		equal(t, "alone", ask[*kmsg.BrokerHeartbeatResponse](w, r, v).ErrorCode, 41)
 		c := &fakeCluster{leading: true}
 		w.api.o.Cluster = c
-		r.UnknownTags.Set(peer.TagLost, append(append([]byte(nil), id[:]...), 0, 0, 0, 3))
-		want := controller.Heartbeat{ID: 2, Epoch: 7, Applied: 50, WantFence: true, WantShutdown: true, Lost: []controller.PartitionRef{{Topic: id, Partition: 3}}}
+		three, four := append(id[:], 0, 0, 0, 3), append(id[:], 0, 0, 0, 4)
+		r.UnknownTags.Set(peer.TagLost, slices.Concat(three, four))
+		r.UnknownTags.Set(peer.TagOutOfOrder, four)
+		want := controller.Heartbeat{
+			ID: 2, Epoch: 7, Applied: 50, WantFence: true, WantShutdown: true, Lost: []controller.PartitionRef{{Topic: id, Partition: 3}},
+			OutOfOrder: []controller.PartitionRef{{Topic: id, Partition: 4}},
+		}
 		if v >= 1 {
 			r.OfflineLogDirs = [][16]byte{{8}}
 			want.Offline = []metadata.DirectoryID{{8}}
