@@ -41,6 +41,8 @@ const (
 	MaxLines = 100_000
 	// MaxGroups is the number of groups that one question may name.
 	MaxGroups = 20_000
+	// maxVisited is the number of committed offsets that one question goes through, told or not: what stands behind them is More.
+	maxVisited = 1 << 20
 	// maxLookups is how many times are read from logs for one question.
 	maxLookups = 16_384
 )
@@ -132,13 +134,13 @@ type Query struct {
 	Sums bool
 	// Others asks for lines of partitions that other brokers lead too: without extent.
 	Others bool
-	// Groups are those that are meant; none: all.
+	// Groups are those that are meant, each once; none: all.
 	Groups []string
 }
 
 // Answer is what is known. It is the caller's.
 type Answer struct {
-	// More says that there were more lines than an answer may have.
+	// More says that there were more lines than an answer may have, or more offsets than a question may go through.
 	More  bool
 	Lines []Line
 	Sums  []Sum

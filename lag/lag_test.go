@@ -346,6 +346,31 @@ func TestTrendAndDrain(t *testing.T) {
 	}
 }
 
+// A question names a group once, however often it says its name.
+func TestGroupsAreNamedOnce(t *testing.T) {
+	q, err := ParseQuery(AppendQuery(nil, &Query{Groups: []string{"b", "a", "b", "b", "a"}}))
+	if want := []string{"a", "b"}; err != nil || cmp.Diff(want, q.Groups) != "" {
+		t.Fatal(err, cmp.Diff(want, q.Groups))
+	}
+}
+
+// A question goes through so many offsets and no more, also where it tells nothing of them, and the answer says that there are more.
+func TestOffsetsVisitedAreBounded(t *testing.T) {
+	w := newWorld(t)
+	for i := range 10 {
+		w.commit("g", part(i), 1) // led elsewhere
+		w.commit("h", part(i), -1)
+	}
+	for _, q := range []Query{{}, {Sums: true}, {Groups: []string{"g", "h"}}, {Sums: true, Groups: []string{"g", "h"}}} {
+		for most, more := range map[int]bool{5: true, 19: true, 20: false} {
+			w.s.mostVisited = most
+			if a := w.s.Ask(&q, w.now); a.More != more || len(a.Lines)+len(a.Sums) != 0 {
+				t.Errorf("%+v, %d: %+v", q, most, a)
+			}
+		}
+	}
+}
+
 func TestWire(t *testing.T) {
 	for _, q := range []Query{{}, {Sums: true}, {Others: true, Groups: []string{"", "a", "ü"}}} {
 		got, err := ParseQuery(AppendQuery(nil, &q))

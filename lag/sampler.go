@@ -13,8 +13,9 @@ const slots = 7
 
 // Sampler is safe for concurrent use.
 type Sampler struct {
-	tables Tables
-	source Source
+	tables      Tables
+	source      Source
+	mostVisited int // in one question: maxVisited, but in tests
 
 	// asking lets one question be answered at a time: an answer may take much memory.
 	asking sync.Mutex
@@ -96,7 +97,7 @@ func (s *series) oldest(taken uint32) uint32 {
 
 // New makes a sampler without samples.
 func New(t Tables, s Source) *Sampler {
-	return &Sampler{tables: t, source: s, ends: map[Partition]*ended{}, groups: map[member]*progress{}}
+	return &Sampler{tables: t, source: s, mostVisited: maxVisited, ends: map[Partition]*ended{}, groups: map[member]*progress{}}
 }
 
 // Tick takes a sample when it is time for one; it is to be called about each second.
@@ -203,15 +204,23 @@ func (s *Sampler) Ask(q *Query, now time.Time) *Answer {
 	return a
 }
 
-// each goes through the offsets of the groups that are asked for, with what is known of their partitions, until f says false. A negative
-// offset, which clients may commit, stands for none.
-func (s *Sampler) each(q *Query, f func(c *commit, e Extent, where Place) bool) {
+// each goes through the offsets of the groups that are asked for, with what is known of their partitions, until f says false, or there were too
+// many; all says that there was neither. A negative offset, which clients may commit, stands for none.
+func (s *Sampler) each(q *Query, f func(c *commit, e Extent, where Place) bool) (all bool) {
 	type found struct {
 		Extent
 		Place
 	}
 	known := map[Partition]found{}
 	var copied []commit
+	visited := 0
+	take := func(group string, c metadata.OffsetCommit) bool {
+		if visited++; visited > s.mostVisited {
+			return false
+		}
+		copied = append(copied, commit{group, c})
+		return true
+	}
 	tell := func() bool {
 		for i := range copied {
 			p := copied[i].GroupPartition
@@ -228,33 +237,28 @@ func (s *Sampler) each(q *Query, f func(c *commit, e Extent, where Place) bool) 
 			}
 		}
 		copied = copied[:0]
-		return true
+		return visited <= s.mostVisited
 	}
 	if len(q.Groups) == 0 {
 		for shard := range int32(metadata.Shards) {
-			s.tables.EachOffset(shard, func(group string, c metadata.OffsetCommit) bool {
-				copied = append(copied, commit{group, c})
-				return true
-			})
+			s.tables.EachOffset(shard, take)
 			if !tell() {
-				return
+				return false
 			}
 		}
-		return
+		return true
 	}
 	for _, group := range q.Groups {
-		s.tables.Offsets(group, func(c metadata.OffsetCommit) bool {
-			copied = append(copied, commit{group, c})
-			return true
-		})
+		s.tables.Offsets(group, func(c metadata.OffsetCommit) bool { return take(group, c) })
 		if !tell() {
-			return
+			return false
 		}
 	}
+	return true
 }
 
 func (s *Sampler) sum(q *Query, a *Answer) {
-	s.each(q, func(c *commit, e Extent, where Place) bool {
+	a.More = !s.each(q, func(c *commit, e Extent, where Place) bool {
 		switch {
 		case where == Elsewhere:
 			return true
@@ -264,7 +268,6 @@ func (s *Sampler) sum(q *Query, a *Answer) {
 		}
 		if n := len(a.Sums); n == 0 || a.Sums[n-1].Group != c.group {
 			if n == MaxLines {
-				a.More = true
 				return false
 			}
 			a.Sums = append(a.Sums, Sum{Group: c.group})
@@ -289,7 +292,7 @@ func (a *Answer) missing(group string) {
 }
 
 func (s *Sampler) collect(q *Query, a *Answer) {
-	s.each(q, func(c *commit, e Extent, where Place) bool {
+	a.More = !s.each(q, func(c *commit, e Extent, where Place) bool {
 		l := Line{
 			Group: c.group, Partition: c.GroupPartition, Committed: record.Offset(c.Offset), CommittedAt: c.Committed,
 			Extent: e, Leaderless: where == Nowhere, Behind: Unknown, In: Unknown, Out: Unknown, Moved: c.Committed,
@@ -301,7 +304,6 @@ func (s *Sampler) collect(q *Query, a *Answer) {
 			l.Extent = Extent{Unknown, Unknown}
 		}
 		if len(a.Lines) == MaxLines {
-			a.More = true
 			return false
 		}
 		if where == Nowhere || where == Here && e.End < 0 {

@@ -51,7 +51,7 @@ func AppendQuery(b []byte, q *Query) []byte {
 	return b
 }
 
-// ParseQuery reads a question. It keeps no part of b.
+// ParseQuery reads a question. It keeps no part of b. The groups are sorted, and each is there once.
 func ParseQuery(b []byte) (*Query, error) {
 	r := reader{b: b}
 	flags := r.byte()
@@ -66,6 +66,8 @@ func ParseQuery(b []byte) (*Query, error) {
 	if r.bad {
 		return nil, ErrMalformed
 	}
+	slices.Sort(q.Groups)
+	q.Groups = slices.Compact(q.Groups)
 	return q, nil
 }
 

@@ -25,7 +25,7 @@ type bounds struct {
 	start, end map[tp]int64
 	// failed are the partitions whose start, or end where it was wanted, is not known, and why.
 	failed map[tp]error
-	times  map[int64]map[tp]listed // what was found for a time in ms
+	times  map[int64]map[tp]int64 // what was found for a time in ms; below 0: nothing so new
 }
 
 // listed is what a leader answered for one partition.
@@ -70,7 +70,7 @@ func (s *session) partitionsOf(ctx context.Context, topics []string, only []int3
 func (s *session) bounds(ctx context.Context, parts []tp, o boundsOptions) (*bounds, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	b := &bounds{start: map[tp]int64{}, end: map[tp]int64{}, failed: map[tp]error{}, times: map[int64]map[tp]listed{}}
+	b := &bounds{start: map[tp]int64{}, end: map[tp]int64{}, failed: map[tp]error{}, times: map[int64]map[tp]int64{}}
 	for missing := parts; len(missing) > 0; {
 		starts := s.listOffsets(ctx, missing, atStart, false)
 		ends := s.listOffsets(ctx, missing, atEnd, o.committed)
@@ -243,24 +243,63 @@ func (s *session) resolve(ctx context.Context, b *bounds, key tp, p point) (int6
 	case pointEnd:
 		return end, nil
 	case pointAfter:
-		return min(b.start[key]+p.n, end), nil
+		return min(addUp(b.start[key], p.n), end), nil
 	case pointBefore:
 		return max(end-p.n, b.start[key]), nil
 	}
-	if _, asked := b.times[p.n][key]; !asked {
-		var all []tp
-		for k := range b.end {
-			all = append(all, k)
+	at, err := s.offsetFor(ctx, b, key, p.n)
+	if err == nil && at < 0 {
+		at = end
+	}
+	return at, err
+}
+
+// offsetFor is the first offset of a time in ms or later, below 0 for none. The leaders of all partitions are asked at once, and those that do
+// not answer again and again for a while; only answers are kept.
+func (s *session) offsetFor(ctx context.Context, b *bounds, key tp, ms int64) (int64, error) {
+	known := b.times[ms]
+	if known == nil {
+		known = map[tp]int64{}
+		b.times[ms] = known
+	}
+	for begun := time.Now(); ; {
+		if at, ok := known[key]; ok {
+			return at, nil
 		}
-		slices.SortFunc(all, tp.compare)
-		b.times[p.n] = s.listOffsets(ctx, all, p.n, false)
+		var ask []tp
+		for k := range b.end {
+			if _, ok := known[k]; !ok {
+				ask = append(ask, k)
+			}
+		}
+		slices.SortFunc(ask, tp.compare)
+		answers := s.listOffsets(ctx, ask, ms, false)
+		for k, at := range answers {
+			if at.err == nil {
+				known[k] = at.offset
+			}
+		}
+		switch err := answers[key].err; {
+		case err == nil:
+			continue
+		case errors.Is(ctx.Err(), context.Canceled):
+			return 0, ctx.Err()
+		case !passes(err):
+			return 0, s.answered(key.String(), err, "")
+		case ctx.Err() != nil || time.Since(begun) > s.app.flags.timeout/2:
+			return 0, s.noLeader(ctx, key, err)
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+		}
 	}
-	switch at := b.times[p.n][key]; {
-	case at.err != nil:
-		return 0, s.answered(key.String(), at.err, "")
-	case at.offset < 0:
-		return end, nil
-	default:
-		return at.offset, nil
+}
+
+// addUp is a + b of numbers that are not below zero, or the largest there is.
+func addUp(a, b int64) int64 {
+	if b > math.MaxInt64-a {
+		return math.MaxInt64
 	}
+	return a + b
 }

@@ -33,8 +33,16 @@ func newClusterReassignCommand(a *app) *cobra.Command {
 		Example: "  keeplog cluster reassign\n  keeplog cluster reassign --to 1,2,4 orders\n  keeplog cluster reassign --from 3 --wait -y --timeout 10m --throttle 20MiB\n" +
 			"  keeplog cluster reassign --factor 3\n  keeplog cluster reassign --replicas 4,1,2 orders:0",
 		ValidArgsFunction: a.completeTopics(0),
-		RunE:              a.run(func(ctx context.Context, words []string) error { return a.reassign(ctx, f, words) }),
 	}
+	cmd.RunE = a.run(func(ctx context.Context, words []string) error {
+		switch {
+		case cmd.Flags().Changed("factor") && f.factor < 1:
+			return usagef("--factor %d: a partition has at least 1 replica", f.factor)
+		case cmd.Flags().Changed("from") && f.from < 0:
+			return usagef("--from %d: no broker has a number below 0", f.from)
+		}
+		return a.reassign(ctx, f, words)
+	})
 	fl := cmd.Flags()
 	fl.StringVar(&f.to, "to", "", "spread the replicas evenly over these `BROKERS`, such as 1,2,4")
 	fl.Int32Var(&f.from, "from", -1, "move every replica off this `BROKER`")

@@ -212,3 +212,17 @@ func TestGroupTellsOfDamage(t *testing.T) {
 		})
 	}
 }
+
+// A member that has waited for long before it is put out has --timeout to join again, counted from then on, not from each try that fails.
+func TestGroupIsGivenTimeToJoinAgain(t *testing.T) {
+	g := &grouped{app: &app{}, parts: map[tp]*owned{}, began: true, waited: time.Hour}
+	g.gone(t.Context(), nil, nil)
+	if g.began || g.moved != time.Hour {
+		t.Fatal(g.began, g.moved)
+	}
+	g.waited += time.Second
+	g.gone(t.Context(), nil, nil)
+	if g.moved != time.Hour {
+		t.Fatal(g.moved)
+	}
+}

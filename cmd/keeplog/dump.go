@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -48,7 +49,7 @@ Exit code 5: something is damaged. Exit code 3: something is in a format that th
 	fl.StringVarP(&f.format, "format", "f", "", "print each record by `FORMAT`, as consume does (implies --records)")
 	fl.StringVar(&f.from, "from", "", "show from this `OFFSET` or @TIME on")
 	fl.StringVar(&f.to, "to", "", "show up to this `OFFSET` or @TIME, inclusive")
-	fl.StringVar(&f.decode, "decode", "", "read the records of an internal topic: `WHAT` is offsets, txn or raft")
+	fl.StringVar(&f.decode, "decode", "", "read the records of an internal topic: `WHAT` is offsets or txn; or of keeplog's own metadata store: raft")
 	_ = cmd.RegisterFlagCompletionFunc("decode", cobra.FixedCompletions([]string{"offsets", "txn", "raft"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) { f.summarySet = cmd.Flags().Changed("summary") }
 	return cmd
@@ -77,6 +78,14 @@ func (a *app) dumpOptions(f dumpFlags, paths []string) (dump.Options, error) {
 		o.Decode = f.decode
 	case "raft":
 		o.Raft = true
+		for _, p := range paths {
+			if topic, _, ok := partitionAt(p); ok {
+				e := usagef("--decode raft: %s is of topic %s, not of keeplog's own metadata store", p, topic)
+				e.why = "raft means keeplog-raft.db and the snapshots beside it; the metadata log of Apache Kafka is not decoded"
+				e.try = "--records"
+				return o, e
+			}
+		}
 	default:
 		return o, usagef("--decode %q: offsets, txn or raft", f.decode)
 	}
@@ -91,6 +100,14 @@ func (a *app) dumpOptions(f dumpFlags, paths []string) (dump.Options, error) {
 	}
 	o.To, err = a.dumpBound("--to", f.to)
 	return o, err
+}
+
+// partitionAt says which partition a path belongs to: its directory, or a file in it.
+func partitionAt(path string) (topic string, partition int32, ok bool) {
+	if topic, partition, ok = dump.PartitionOf(path); ok {
+		return topic, partition, ok
+	}
+	return dump.PartitionOf(filepath.Join(path, "in"))
 }
 
 // dumpBound reads an offset, or a time after an @ or in RFC 3339.

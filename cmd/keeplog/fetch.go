@@ -452,7 +452,7 @@ func (c *consuming) outOfRange(ctx context.Context, p *part) error {
 	start, end := b.start[p.tp], b.end[p.tp]
 	if p.next >= start {
 		e := failf("%s: OFFSET_OUT_OF_RANGE (offset %d, the log is %d to %d)", p.tp, p.next, start, end)
-		e.code = "OFFSET_OUT_OF_RANGE"
+		e.code, e.try = "OFFSET_OUT_OF_RANGE", "-O end, or an offset of the log"
 		return e
 	}
 	c.app.say("%s: offsets %d to %d were deleted before they were read", p.tp, p.next, start-1)

@@ -29,6 +29,8 @@ type lagAnswers struct {
 	missing map[string]bool
 	// foreign says that a broker answered without knowing the question.
 	foreign bool
+	// more says that an answer about all groups, or about one, did not have room for everything.
+	more bool
 }
 
 // askLag asks every broker once for each few thousand groups. One tells what was committed in the partitions of others as well, so that those are
@@ -48,6 +50,8 @@ func (s *session) askSome(ctx context.Context, brokers []int32, q *lag.Query, ou
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	var lines []lag.Line
+	var sums []lag.Sum
+	var missing []string
 	more := false
 	for i, broker := range brokers {
 		asking.Go(func() {
@@ -60,23 +64,27 @@ func (s *session) askSome(ctx context.Context, brokers []int32, q *lag.Query, ou
 			case a == nil:
 				out.foreign = true
 			default:
-				lines, more = append(lines, a.Lines...), more || a.More
-				for _, sum := range a.Sums {
-					out.sums[sum.Group] += sum.Lag
-				}
-				for group := range a.Missing {
-					out.missing[group] = true
-				}
+				lines, sums, more = append(lines, a.Lines...), append(sums, a.Sums...), more || a.More
+				missing = slices.AppendSeq(missing, maps.Keys(a.Missing))
 			}
 		})
 	}
 	asking.Wait()
 	if n := len(q.Groups); more && n > 1 {
-		s.askSome(ctx, brokers, &lag.Query{Groups: q.Groups[:n/2]}, out)
-		s.askSome(ctx, brokers, &lag.Query{Groups: q.Groups[n/2:]}, out)
+		s.askSome(ctx, brokers, &lag.Query{Sums: q.Sums, Groups: q.Groups[:n/2]}, out)
+		s.askSome(ctx, brokers, &lag.Query{Sums: q.Sums, Groups: q.Groups[n/2:]}, out)
 		return
+	} else if more && n == 1 {
+		missing = append(missing, q.Groups[0])
 	}
+	out.more = out.more || more
 	out.lines = append(out.lines, lines...)
+	for _, sum := range sums {
+		out.sums[sum.Group] += sum.Lag
+	}
+	for _, group := range missing {
+		out.missing[group] = true
+	}
 	if len(brokers) > 0 && out.failed[brokers[0]] != nil && !q.Sums {
 		s.askOthers(ctx, brokers, q, out)
 	}
@@ -124,6 +132,9 @@ func (s *session) lagSums(ctx context.Context, l *groupList) (*lagAnswers, error
 		q.Groups = l.names()
 	}
 	answers := s.askLag(ctx, m.Brokers.NodeIDs(), q)
+	if names := l.names(); answers.more && len(q.Groups) == 0 && len(names) > 0 {
+		answers = s.askLag(ctx, m.Brokers.NodeIDs(), &lag.Query{Sums: true, Groups: names})
+	}
 	for group := range answers.missing {
 		delete(answers.sums, group)
 	}
@@ -171,7 +182,7 @@ type lagRow struct {
 	Host        *string `json:"host"`
 	Error       string  `json:"error,omitempty"`
 
-	moved time.Time
+	moved time.Time // zero where it is not known, as from a broker that computes no lags
 	owner *groupMember
 }
 
@@ -196,7 +207,10 @@ func newLagRow(topic string, l *lag.Line) lagRow {
 	r := lagRow{
 		Topic: topic, Partition: l.Partition.Partition, Committed: known(int64(l.Committed)), Start: known(int64(l.Start)), End: known(int64(l.End)),
 		Lag: known(l.Lag()), Behind: known(l.Behind), pace: paceOf(l.Lag(), l.In, l.Out, l.Trend),
-		CommittedAt: stamp(l.CommittedAt), Moved: stamp(l.Moved), moved: time.UnixMilli(l.Moved),
+		CommittedAt: stamp(l.CommittedAt), Moved: stamp(l.Moved),
+	}
+	if l.Moved >= 0 {
+		r.moved = time.UnixMilli(l.Moved)
 	}
 	switch {
 	case l.Leaderless:

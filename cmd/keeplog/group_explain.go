@@ -344,7 +344,7 @@ func (x *explaining) progress() {
 			continue
 		}
 		never := r.Committed == nil && r.End != nil && r.Start != nil && *r.End > *r.Start
-		if !never && (r.Lag == nil || *r.Lag == 0 || x.now.Sub(r.moved) < stuckAfter) {
+		if !never && (r.Lag == nil || *r.Lag == 0 || r.moved.IsZero() || x.now.Sub(r.moved) < stuckAfter) {
 			continue
 		}
 		m := of[r.owner]

@@ -31,7 +31,7 @@ BEHIND is the age of the first record that was not read. TREND says whether the 
 takes at this pace until all is read. -o wide shows the records a second that come in and that are read.
 
 --alert makes the exit code 3 when the lag of a group is above a number of records, or it is behind for longer than a time, or that
-is not known.`,
+is not known: a leader does not tell, or a member has a partition with records and has committed nothing there.`,
 		Example:           "  keeplog group lag billing\n  keeplog group lag --alert 30s -q || page-somebody\n  keeplog group lag billing --by member --watch",
 		ValidArgsFunction: a.completeGroups(0),
 	}
@@ -69,28 +69,36 @@ is not known.`,
 	return cmd
 }
 
-// watchLag shows the lag again and again with one session.
+// unknownRounds is how often in a row --watch does not know whether --alert is to be told before it says so and ends.
+const unknownRounds = 3
+
+// watchLag shows the lag again and again with one session. What may pass is told, and it goes on.
 func (a *app) watchLag(ctx context.Context, names []string, flags *lagFlags, limit *alertLimit) error {
 	s, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	for {
+	for unknown := 0; ; {
 		if a.outTTY && (a.flags.output == "text" || a.flags.output == "wide") {
 			fmt.Fprintf(a.out, "\x1b[H\x1b[2J%s  every %s\n\n", a.now().Format(time.RFC3339), flags.every)
 		}
 		once, cancel := context.WithTimeout(ctx, a.flags.timeout)
-		err := s.showLag(once, names, flags, limit)
+		err := s.explain(s.showLag(once, names, flags, limit), "")
 		cancel()
 		var ce *cliError
+		errors.As(err, &ce)
+		if unknown++; ce == nil || ce.code != lagUnknown {
+			unknown = 0
+		}
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.As(err, &ce) && ce.code == "PARTIAL":
+		case err == nil:
+		case ce != nil && (ce.code == "PARTIAL" || 0 < unknown && unknown < unknownRounds || mayPass(err)):
 			a.say("%s", ce.msg)
-		case err != nil:
-			return s.explain(err, "")
+		default:
+			return err
 		}
 		select {
 		case <-time.After(flags.every):
@@ -185,6 +193,9 @@ func lagText(n *int64, untold int) string {
 	return numberOr(n)
 }
 
+// lagUnknown is the code of an alert that cannot be judged.
+const lagUnknown = "LAG_UNKNOWN"
+
 // alertLimit is what --alert says; one of both.
 type alertLimit struct {
 	records int64
@@ -240,15 +251,19 @@ func (l *alertLimit) check(a *app, all []groupLag) error {
 		}
 		return e
 	case len(unsure) > 0:
-		return &cliError{msg: "not known whether above " + limit + ": " + someOf(unsure), code: "LAG_UNKNOWN", exit: exitPart, try: "keeplog cluster health"}
+		return &cliError{msg: "not known whether above " + limit + ": " + someOf(unsure), code: lagUnknown, exit: exitPart, try: "keeplog group explain " + shellWord(unsure[0])}
 	}
 	return nil
 }
 
-// unsure says that a part of what the limit is about is not known.
+// unsure says that a part of what the limit is about is not known. Where a member has a partition and has committed nothing, only the member
+// knows where it began to read.
 func (g *groupLag) unsure(l *alertLimit) bool {
 	return slices.ContainsFunc(g.Partitions, func(r lagRow) bool {
-		return r.Committed != nil && (r.Lag == nil || l.behind >= 0 && r.Behind == nil)
+		if r.Committed == nil {
+			return r.owner != nil && (r.Start == nil || r.End == nil || *r.End > *r.Start)
+		}
+		return r.Lag == nil || l.behind >= 0 && r.Behind == nil
 	})
 }
 

@@ -153,7 +153,9 @@ func (a *app) readOffsets(name string) (map[tp]int64, error) {
 		in, err = os.ReadFile(name)
 	}
 	if err != nil {
-		return nil, failf("cannot read %s: %s", name, lastPart(err))
+		e := failf("cannot read %s: %s", name, lastPart(err))
+		e.try = "a file that --export wrote, or --to-file - for stdin"
+		return nil, e
 	}
 	out := map[tp]int64{}
 	for i, line := range strings.Split(string(in), "\n") {
@@ -163,6 +165,7 @@ func (a *app) readOffsets(name string) (map[tp]int64, error) {
 		}
 		f := strings.Split(line, ",")
 		e := failf("%s:%d: not TOPIC,PARTITION,OFFSET", name, i+1)
+		e.try = "lines as keeplog group seek GROUP --export writes them: orders,0,17"
 		if len(f) != 3 {
 			return nil, e
 		}
@@ -174,7 +177,9 @@ func (a *app) readOffsets(name string) (map[tp]int64, error) {
 		out[tp{strings.Trim(strings.TrimSpace(f[0]), `"`), int32(partition)}] = offset
 	}
 	if len(out) == 0 {
-		return nil, failf("%s: it has no offsets", name)
+		e := failf("%s: it has no offsets", name)
+		e.try = "a file that --export wrote"
+		return nil, e
 	}
 	return out, nil
 }
@@ -237,6 +242,12 @@ func (p *seekPlan) make(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	if p.exports && !p.to.given && wanted == nil { // what is committed is known without the leaders
+		for _, key := range keys {
+			p.rows = append(p.rows, seekRow{Topic: key.topic, Partition: key.partition, To: committed[key]})
+		}
+		return nil
+	}
 	b, err := s.bounds(ctx, keys, boundsOptions{wantEnd: true, patience: s.app.flags.timeout / 2})
 	if err == nil {
 		err = b.all(ctx, s, keys)
@@ -268,14 +279,12 @@ func (p *seekPlan) make(ctx context.Context, s *session) error {
 func (p *seekPlan) target(ctx context.Context, s *session, b *bounds, r *seekRow) (int64, error) {
 	key := tp{r.Topic, r.Partition}
 	switch {
-	case !p.to.given:
-		return *r.From, nil
 	case p.to.shift && r.From == nil:
 		e := failf("%s: group %s has committed nothing there to count from", key, p.group)
 		e.try = "--to start, end or an offset"
 		return 0, e
 	case p.to.shift && p.to.kind == pointAfter:
-		return *r.From + p.to.n, nil
+		return addUp(*r.From, p.to.n), nil
 	case p.to.shift:
 		return *r.From - p.to.n, nil
 	}
@@ -485,7 +494,9 @@ func (p *seekPlan) export() error {
 		return err
 	}
 	if err := os.WriteFile(p.flags.export, []byte(b.String()), 0o644); err != nil {
-		return failf("cannot write %s: %s", p.flags.export, lastPart(err))
+		e := failf("cannot write %s: %s", p.flags.export, lastPart(err))
+		e.try = "another file, or --export alone: stdout"
+		return e
 	}
 	p.app.say("wrote %s to %s", count(int64(len(p.rows)), "offset"), p.flags.export)
 	return nil

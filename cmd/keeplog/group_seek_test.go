@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -55,5 +56,40 @@ func TestSeekInPart(t *testing.T) {
 		if code != tc.exit || out != tc.rows || !strings.HasPrefix(words, tc.words) {
 			t.Errorf("%s: exit %d\n%s%s", tc.name, code, out, words)
 		}
+	}
+}
+
+// What is committed is exported without the leaders of the partitions.
+func TestSeekExportsWithoutLeaders(t *testing.T) {
+	c, addr := fakeBroker(t)
+	produced(t, addr, "a\nb\n", "orders")
+	if code, _, words := keeplog(t, addr, "", "group", "seek", "billing", "--to", "1", "--topic", "orders", "-y"); code != exitDone {
+		t.Fatal(words)
+	}
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.LeaderNotAvailable, Count: -1})
+	if code, out, words := keeplog(t, addr, "", "group", "seek", "billing", "--export", "--timeout", "1s"); code != exitDone || out != "orders,0,1\n" {
+		t.Errorf("exit %d, %q\n%s", code, out, words)
+	}
+	if code, out, _ := keeplog(t, addr, "", "group", "seek", "billing", "--export", "--to", "end", "--timeout", "1s"); code == exitDone || out != "" {
+		t.Errorf("exit %d, %q", code, out)
+	}
+}
+
+// The largest number there is leads to the end, from wherever it counts.
+func TestSeekFarPastTheEnd(t *testing.T) {
+	_, addr := fakeBroker(t)
+	produced(t, addr, "a\nb\n", "orders")
+	for _, to := range []string{"1", "+9223372036854775807", "start+9223372036854775807"} {
+		code, _, words := keeplog(t, addr, "", "group", "seek", "billing", "--to", to, "--topic", "orders", "-y")
+		if code != exitDone {
+			t.Fatal(words)
+		}
+		want := map[bool]string{true: "orders,0,1\n", false: "orders,0,2\n"}[to == "1"]
+		if _, out, words := keeplog(t, addr, "", "group", "seek", "billing", "--export"); out != want {
+			t.Errorf("%s: %q\n%s", to, out, words)
+		}
+	}
+	if got := addUp(1, math.MaxInt64); got != math.MaxInt64 { // where a log begins above 0
+		t.Error(got)
 	}
 }

@@ -60,6 +60,9 @@ func TestAlert(t *testing.T) {
 		{Group: "fine", Lag: n(10), Behind: n(1000), Partitions: []lagRow{{Committed: n(1), Lag: n(10), Behind: n(1000)}}},
 		{Group: "late", Lag: n(11), Behind: n(31_000), Partitions: []lagRow{{Committed: n(1), Lag: n(11), Behind: n(31_000)}}},
 	}
+	member := &groupMember{ID: "1"}
+	never := []groupLag{{Group: "never", Partitions: []lagRow{{Start: n(2), End: n(9), owner: member}}}}
+	idle := []groupLag{{Group: "idle", Partitions: []lagRow{{Start: n(9), End: n(9), owner: member}, {Start: n(2), End: n(9)}}}}
 	dark := append(all[:1:1], groupLag{Group: "dark", Partitions: []lagRow{{Committed: n(1)}}})
 	for _, c := range []struct {
 		limit  string
@@ -72,6 +75,9 @@ func TestAlert(t *testing.T) {
 		{"31s", all, ""},
 		{"11", dark, "not known whether above 11: dark"},
 		{"", dark, ""},
+		{"11", never, "not known whether above 11: never"},
+		{"30s", never, "not known whether above 30s: never"},
+		{"11", idle, ""},
 	} {
 		limit, err := parseAlert(c.limit)
 		if err != nil {
@@ -172,6 +178,22 @@ func TestExplainSeeksPast(t *testing.T) {
 		x.progress()
 		if len(x.Findings) != 1 || x.Findings[0].Message != c.says || !strings.Contains(x.Findings[0].Try, c.try) {
 			t.Errorf("%+v, want %s and %s", x.Findings, c.says, c.try)
+		}
+	}
+}
+
+// Nobody is called stuck of whom it is not known since when: a broker that computes no lags does not tell.
+func TestExplainKnowsNotSinceWhen(t *testing.T) {
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	n := func(v int64) *int64 { return &v }
+	told := newLagRow("orders", &lag.Line{Committed: 1, Extent: lag.Extent{Start: 0, End: 9}, CommittedAt: lag.Unknown, Moved: lag.Unknown})
+	for _, r := range []lagRow{{Topic: "orders", Committed: n(1), Start: n(0), End: n(9), Lag: n(8), pace: noPace}, told} {
+		member := groupMember{ID: "1", ClientID: "a", Partitions: []tp{r.key()}}
+		g := sumUp(&groupView{listedGroup: listedGroup{name: "g", kind: "classic", state: "Stable"}, members: []groupMember{member}}, map[tp]lagRow{r.key(): r})
+		x := explaining{explanation: &explanation{}, lag: &g, now: now, word: "g"}
+		x.progress()
+		if len(x.Findings) != 0 {
+			t.Errorf("%+v", x.Findings)
 		}
 	}
 }

@@ -112,8 +112,7 @@ func (c *localCluster) load() (found bool, err error) {
 	if err := json.Unmarshal(raw, &state); err != nil {
 		return false, &cliError{
 			msg: fmt.Sprintf("%s: damaged (%s)", filepath.Join(c.shown, localStateFile), err), code: "DAMAGED", exit: exitDamaged,
-			why: "the data of the nodes is not in this file: it stays as it is",
-			try: "end the nodes by hand, then: " + localCommand(c.shown, "up", "--fresh"),
+			why: damagedState, try: c.asideDamage(),
 		}
 	}
 	if state.Version != localStateVersion {
@@ -124,10 +123,20 @@ func (c *localCluster) load() (found bool, err error) {
 		}
 	}
 	if err := state.check(); err != nil {
-		return false, &cliError{msg: fmt.Sprintf("%s: damaged (%s)", filepath.Join(c.shown, localStateFile), err), code: "DAMAGED", exit: exitDamaged}
+		return false, &cliError{
+			msg: fmt.Sprintf("%s: damaged (%s)", filepath.Join(c.shown, localStateFile), err), code: "DAMAGED", exit: exitDamaged,
+			why: damagedState, try: c.asideDamage(),
+		}
 	}
 	c.state = state
 	return true, nil
+}
+
+const damagedState = "the data of the nodes is not in this file: it stays as it is"
+
+// asideDamage is what to do where nobody knows any more which nodes there are.
+func (c *localCluster) asideDamage() string {
+	return "end the nodes by hand, and delete " + c.shown + "; or another directory: " + localCommand("DIR", "up")
 }
 
 func (s *localState) check() error {

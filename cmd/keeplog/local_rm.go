@@ -46,12 +46,6 @@ func (a *app) localFresh(ctx context.Context, dir string) error {
 	}
 	found, err := c.load()
 	if err != nil || !found {
-		var ce *cliError
-		if errors.As(err, &ce) && ce.code == "DAMAGED" {
-			e := *ce
-			e.try = "end the nodes by hand, and delete " + c.shown
-			return &e
-		}
 		return err
 	}
 	return a.localRemove(ctx, dir)

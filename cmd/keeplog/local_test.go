@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -125,5 +127,21 @@ func TestNodeProperties(t *testing.T) {
 	c.state.Nodes = c.state.Nodes[:1]
 	if got := string(c.properties(c.state.Nodes[0])); strings.Contains(got, "CONTROLLER") || !strings.Contains(got, "listeners=PLAINTEXT://127.0.0.1:9092\n") {
 		t.Errorf("a node alone:\n%s", got)
+	}
+}
+
+// What is to be done where cluster.json is damaged works: up --fresh, which has to know the nodes, is not it.
+func TestDamagedClusterFile(t *testing.T) {
+	for _, content := range []string{"{", `{"version":1}`} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, localStateFile), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"status"}, {"up", "--fresh", "-y"}} {
+			code, _, words := offline(t, append(append([]string{"local"}, args...), "--dir", dir)...)
+			if code != exitDamaged || strings.Contains(words, "--fresh") || !strings.Contains(words, "try:   end the nodes by hand, and delete "+dir+";") {
+				t.Errorf("%q, %v: exit %d\n%s", content, args, code, words)
+			}
+		}
 	}
 }

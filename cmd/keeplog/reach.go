@@ -107,6 +107,11 @@ func (r *reach) explain(err error, brokers int) *cliError {
 		case answered != "":
 			e.why = fmt.Sprintf("it is down, or cannot be reached from here; %s answered", answered)
 			e.try = "keeplog cluster health"
+		default:
+			if errors.Is(t.err, syscall.ECONNREFUSED) {
+				e.why = "nothing listens there"
+			}
+			e.try = "start it, or another address: -b HOST:PORT"
 		}
 		return e
 	case answered == "" && failedSeed != "":
@@ -130,7 +135,7 @@ func (r *reach) explain(err error, brokers int) *cliError {
 	case isNetwork(err):
 		return &cliError{
 			msg:  fmt.Sprintf("%s: the connection broke (%s)", answered, netReason(err)),
-			code: "UNREACHABLE", exit: exitUnreachable,
+			code: "UNREACHABLE", exit: exitUnreachable, try: "the same again; keeplog cluster health",
 		}
 	}
 	return nil

@@ -23,12 +23,12 @@ func silentBroker(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// soon runs the program, which must end long before --timeout, and within the 6 s and what a busy machine needs.
+// soon runs the program, which must end before --timeout. It takes some seconds at most; the rest is for a busy machine.
 func soon(t *testing.T, brokers string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	begun := time.Now()
 	code, stdout, stderr = keeplog(t, brokers, "", append(args, "--timeout", "60s")...)
-	if took := time.Since(begun); took > 15*time.Second {
+	if took := time.Since(begun); took > 45*time.Second {
 		t.Errorf("%s took %s:\n%s", strings.Join(args, " "), took, stderr)
 	}
 	return code, stdout, stderr
