@@ -3,6 +3,7 @@ package isr
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/keeplog/keeplog/controller"
@@ -141,6 +142,11 @@ func (n *simNode) start() {
 	n.later(0, n.tick)
 }
 
+// shut says that some log did not open.
+func (n *simNode) shut() bool {
+	return slices.ContainsFunc(n.replicas[:], func(r *simReplica) bool { return r.shut })
+}
+
 func (n *simNode) ends() (ends []int) {
 	for _, r := range n.replicas {
 		ends = append(ends, len(r.log))
@@ -214,7 +220,7 @@ func (n *simNode) registered(epoch int64) {
 	n.applied()
 	n.lost = nil
 	for p, r := range n.replicas {
-		if r.missing {
+		if r.missing && !r.shut {
 			n.lost = append(n.lost, controller.PartitionRef{Topic: r.topic, Partition: int32(p)})
 		}
 	}
@@ -226,6 +232,11 @@ func (n *simNode) heartbeat() {
 	n.later(500*time.Millisecond, n.heartbeat)
 	sent := n.now()
 	h := controller.Heartbeat{ID: int32(n.id), Epoch: n.epoch, Applied: n.taken, WantShutdown: n.stopping, Lost: n.lost, Features: controller.SupportedFeatures()}
+	for p, r := range n.replicas {
+		if r.shut {
+			h.OutOfOrder = append(h.OutOfOrder, controller.PartitionRef{Topic: r.topic, Partition: int32(p)})
+		}
+	}
 	n.callChief(func(t *simNode) func() {
 		answer, err := t.control.Heartbeat(context.Background(), t.now(), h)
 		return func() { n.beaten(sent, answer, err) }
@@ -243,7 +254,7 @@ func (n *simNode) beaten(sent time.Duration, a controller.HeartbeatAnswer, err e
 	}
 	n.lost = nil
 	for _, r := range n.replicas {
-		r.missing = false
+		r.missing = r.missing && r.shut
 	}
 	if !a.Fenced && a.CaughtUp {
 		n.lease = max(n.lease, sent+2*time.Second)

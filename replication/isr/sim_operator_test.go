@@ -168,6 +168,6 @@ func (w *simWorld) uncleanly(was, img *metadata.Image) {
 
 // String names what the operator and the nemesis have reached.
 func (s simStats) String() string {
-	return fmt.Sprintf("%d steps, %d acknowledged, %d refused, %d elections, %d of them unclean, %d faults, %d cuts, %d of them of whole logs, %d disks lost data, %d deletions, %d by retention, %d reassignments, %d topics made again",
-		s.steps, s.acked, s.refused, s.elections, s.unclean, s.faults, s.truncations, s.restarts, s.lost, s.deletes, s.retained, s.reassigned, s.topics)
+	return fmt.Sprintf("%d steps, %d acknowledged, %d refused, %d elections, %d of them unclean, %d faults, %d cuts, %d of them of whole logs, %d disks lost data, %d deletions, %d by retention, %d reassignments, %d topics made again, %d times a log did not open",
+		s.steps, s.acked, s.refused, s.elections, s.unclean, s.faults, s.truncations, s.restarts, s.lost, s.deletes, s.retained, s.reassigned, s.topics, s.shut)
 }

@@ -25,6 +25,7 @@ type simReplica struct {
 	p int
 	simDisk
 	missing  bool
+	shut     bool // the log did not open
 	lead     *leader
 	fol      *follower
 	leader   int
@@ -76,9 +77,14 @@ func (r *simReplica) crash(power bool) {
 	r.waits = nil
 }
 
-// recover is what opening a log does: what is read is made durable first.
+// recover is what opening a log does, if it opens: what is read is made durable first.
 func (r *simReplica) recover() {
-	r.synced = len(r.log)
+	if r.shut = !r.n.w.peace && r.n.w.chance(5); r.shut {
+		r.n.w.stats.shut++
+		r.n.w.note("node %d, partition %d does not open", r.n.id, r.p)
+	} else {
+		r.synced = len(r.log)
+	}
 	r.lead, r.fol, r.epoch, r.leader, r.flushing, r.starting = nil, nil, -1, -1, false, 0
 	r.hw = max(min(r.hwFile, record.Offset(len(r.log))), record.Offset(r.start))
 	r.verified = 0
@@ -108,6 +114,9 @@ func (r *simReplica) setRole(part *metadata.Partition) {
 	switch {
 	case !slices.Contains(part.Replicas, int32(r.n.id)):
 		r.wipe(epoch)
+		return
+	case r.shut:
+		r.epoch = epoch
 		return
 	case to == r.n.id && r.lead != nil && r.epoch == epoch:
 		if r.lead.changed(r.state(part), now) {
@@ -234,8 +243,14 @@ func (r *simReplica) propose() {
 	}
 	req := controller.AlterPartitionRequest{Broker: int32(r.n.id), Epoch: r.n.epoch, Changes: []controller.ISRChange{ch}}
 	answered := func(c Changed, err error) {
-		if r.reign == reign && lead.answered(pr.attempt, c, err, r.n.now()) {
+		if r.reign != reign {
+			return
+		}
+		if lead.answered(pr.attempt, c, err, r.n.now()) {
 			r.advanced()
+		}
+		if lead.forgot(-1) {
+			r.n.wake(r.p)
 		}
 	}
 	r.n.later(r.n.w.trap(r.lead, pr), func() { r.ask(req, answered) })

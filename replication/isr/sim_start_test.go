@@ -95,5 +95,5 @@ func (r *simReplica) wipe(epoch record.Epoch) {
 	}
 	r.quit()
 	r.epoch, r.log, r.start, r.below, r.synced, r.verified = epoch, nil, 0, -1, 0, 0
-	r.hw, r.hwFile, r.missing, r.robbed, r.uncleanFrom = 0, 0, false, false, -1
+	r.hw, r.hwFile, r.missing, r.robbed, r.shut, r.uncleanFrom = 0, 0, false, false, false, -1
 }

@@ -203,6 +203,9 @@ func (w *simWorld) calm() {
 		}
 	}
 	for _, n := range w.nodes {
+		if n.up && n.shut() { // what did not open does so when it is tried again
+			n.kill(false)
+		}
 		if !n.up {
 			n.start()
 		}
@@ -288,6 +291,7 @@ func (s *simStats) add(o simStats) {
 	s.faults += o.faults
 	s.truncations += o.truncations
 	s.lost += o.lost
+	s.shut += o.shut
 	s.deletes += o.deletes
 	s.restarts += o.restarts
 	s.reassigned += o.reassigned

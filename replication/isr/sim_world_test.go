@@ -145,7 +145,7 @@ type simHarm struct {
 
 // simStats says what a run has reached.
 type simStats struct {
-	steps, acked, refused, elections, faults, truncations, lost, deletes, restarts, reassigned, unclean, retained, topics int
+	steps, acked, refused, elections, faults, truncations, lost, deletes, restarts, reassigned, unclean, retained, topics, shut int
 }
 
 func newSimWorld(seed uint64, loud bool) *simWorld {
