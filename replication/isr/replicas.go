@@ -104,7 +104,11 @@ func (r *Replicas) Partition(id metadata.TopicID, partition int32) (*Partition, 
 // All calls f for each partition here, in no order, until it returns false.
 func (r *Replicas) All(f func(id log.Identity, p *Partition) bool) {
 	r.mu.RLock()
-	var all []*Partition
+	n := 0
+	for _, ps := range r.topics {
+		n += len(ps)
+	}
+	all := make([]*Partition, 0, n)
 	for _, ps := range r.topics {
 		for _, p := range ps {
 			if p != nil {
