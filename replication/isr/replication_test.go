@@ -200,6 +200,7 @@ func TestCatalogue30DivergingFetchIsNoProgress(t *testing.T) {
 		if r := p.FetchReplica(f); r.DivergingEpoch != 0 || r.DivergingEnd != 2 || r.Span != nil {
 			t.Errorf("a fetch from 7 of a log that ends at 2: %+v", r)
 		}
+		synctest.Wait()
 		if hw := p.HighWatermark(); hw != 1 {
 			t.Errorf("the high watermark is %d", hw)
 		}
