@@ -36,6 +36,7 @@ func (g *grouped) look(ctx context.Context, keys []tp) (moved map[tp]bool, err e
 	defer cancel()
 	leaders, err := g.plan.leadersOf(ctx, keys)
 	if err != nil {
+		g.lookLater(keys)
 		return moved, nil
 	}
 	for ctx.Err() == nil {
@@ -69,6 +70,17 @@ func (g *grouped) look(ctx context.Context, keys []tp) (moved map[tp]bool, err e
 	return moved, nil
 }
 
+// lookLater leaves partitions alone until they have been quiet for --timeout: each look at a leader that is silent takes time from the others.
+func (g *grouped) lookLater(keys []tp) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, key := range keys {
+		if p := g.parts[key]; p != nil {
+			p.looked = g.waited + g.app.flags.timeout
+		}
+	}
+}
+
 // passed notes that nothing is to be printed of a partition before p.next.
 func (g *grouped) passed(p *part) {
 	g.mu.Lock()
@@ -83,6 +95,9 @@ func (g *grouped) lookAt(ctx context.Context, leader int32, parts []*part) (pass
 	c := &consuming{app: g.app, session: g.plan, committed: g.flags.readCommitted}
 	answer, err := g.plan.client.Broker(int(leader)).Request(ctx, c.request(parts))
 	if err != nil {
+		for _, p := range parts {
+			g.lookLater([]tp{p.tp})
+		}
 		return nil, nil
 	}
 	resp := answer.(*kmsg.FetchResponse)

@@ -232,3 +232,24 @@ func TestGroupIsGivenTimeToJoinAgain(t *testing.T) {
 		t.Fatal(g.moved)
 	}
 }
+
+// A leader that does not answer is not asked each second what stands next: meanwhile nothing would be read from others.
+func TestGroupDoesNotLookAgainAtASilentLeader(t *testing.T) {
+	t.Parallel()
+	addr := halfSilent(t)
+	a := &app{streams: streams{getenv: func(string) string { return "" }}, flags: globalFlags{brokers: addr, timeout: 10 * time.Second}}
+	s, err := a.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	g := &grouped{app: a, plan: s, flags: &consumeFlags{exit: true}, parts: map[tp]*owned{}, began: true, waited: time.Second}
+	silent := tp{"halves", 0} // led by the silent one
+	g.parts[silent] = &owned{part: part{tp: silent, stop: 1}}
+	if err := g.stalled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p := g.parts[silent]; p.looked != g.waited+a.flags.timeout || p.next != 0 {
+		t.Errorf("it is looked at again after %s of %s", p.looked-g.waited, a.flags.timeout)
+	}
+}
