@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -27,6 +28,16 @@ type Registration struct {
 // ProducerIDBlock is the number of producer ids given out at once, as in Kafka.
 const ProducerIDBlock = 1000
 
+// checkInternal wants a listener of the name by which this process's brokers reach each other: without one no replica would ever be fetched
+// from that broker, nor by it.
+func (p *planner) checkInternal(r *Registration) error {
+	name := p.static.InternalName()
+	if name == "" || slices.ContainsFunc(r.Listeners, func(e metadata.Endpoint) bool { return e.Name == name }) {
+		return nil
+	}
+	return answer(ErrInvalidRegistration, "Broker %d has no listener %s, by which brokers reach each other (inter.broker.listener.name).", r.ID, name)
+}
+
 // planRegister plans a registration: what the broker led goes to other replicas where one may lead, and the registration
 // raises the leader epoch of the rest. A broker without one of its former data directories may have lost any of its replicas, for
 // the image does not know in which directory each was; so may one whose former directories are not known, because it was removed. It
@@ -38,7 +49,7 @@ func (p *planner) planRegister(r Registration) ([]metadata.Record, error) {
 	case r.ClusterID != "" && r.ClusterID != p.img.ClusterID():
 		return nil, answer(ErrInconsistentClusterID, "Expected cluster ID %s, but got cluster ID %s", p.img.ClusterID(), r.ClusterID)
 	}
-	if err := p.checkKnows(&r); err != nil {
+	if err := cmp.Or(p.checkInternal(&r), p.checkKnows(&r)); err != nil {
 		return nil, err
 	}
 	registered := metadata.BrokerRegistered{

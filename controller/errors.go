@@ -35,6 +35,8 @@ var (
 	ErrInconsistentClusterID = errors.New("inconsistent cluster id")
 	// ErrDuplicateBroker: another live process has registered under this node id.
 	ErrDuplicateBroker = errors.New("broker id is in use")
+	// ErrInvalidRegistration: the process cannot be a broker as it is configured.
+	ErrInvalidRegistration = errors.New("invalid registration")
 	// ErrStaleBrokerEpoch: the broker has registered again since.
 	ErrStaleBrokerEpoch = errors.New("stale broker epoch")
 	// ErrBrokerNotRegistered: no broker of that id.

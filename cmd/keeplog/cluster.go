@@ -265,22 +265,28 @@ func (v *clusterView) minOf(p kadm.PartitionDetail) (int, bool) {
 
 // isDrained asks the broker for the setting; no answer is no.
 func (s *session) isDrained(ctx context.Context, id int32) bool {
+	return s.settingsOf(ctx, id, drainedKey)[drainedKey] == "true"
+}
+
+// settingsOf asks a broker for settings of its own; what it does not tell is not there.
+func (s *session) settingsOf(ctx context.Context, id int32, keys ...string) map[string]string {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	r := kmsg.NewDescribeConfigsRequestResource()
-	r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)), []string{drainedKey}
+	r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(id)), keys
 	req.Resources = append(req.Resources, r)
 	resp, err := req.RequestWith(ctx, s.client.Broker(int(id)))
 	if err != nil {
-		return false
+		return nil
 	}
+	settings := map[string]string{}
 	for _, r := range resp.Resources {
 		for _, c := range r.Configs {
-			if c.Name == drainedKey && orEmpty(c.Value) == "true" {
-				return true
+			if c.Value != nil {
+				settings[c.Name] = *c.Value
 			}
 		}
 	}
-	return false
+	return settings
 }
 
 // askQuorum asks who keeps the metadata log; q is nil when nobody says, and led is false when that is for want of a leader.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,15 +33,21 @@ func newClusterAddCommand(a *app) *cobra.Command {
 
 func (a *app) clusterAdd(ctx context.Context, words []string, controller string) error {
 	var v *clusterView
-	err := a.withView(ctx, len(words) > 0, func(_ context.Context, _ *session, view *clusterView) error {
+	between := map[string]string{}
+	err := a.withView(ctx, len(words) > 0, func(ctx context.Context, s *session, view *clusterView) error {
 		v = view
+		for i := range v.brokers {
+			if len(words) == 0 && len(between) == 0 {
+				between = s.settingsOf(ctx, v.brokers[i].id, controllerName, internalName)
+			}
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	if len(words) == 0 {
-		return a.showJoin(v)
+		return a.showJoin(v, between)
 	}
 	id, err := strconv.ParseInt(words[0], 10, 32)
 	if err != nil || id < 0 {
@@ -137,8 +145,14 @@ func (v *clusterView) promotable(id int32, controller string) (quorumMember, err
 	return m, nil
 }
 
-// showJoin tells how a new node is started.
-func (a *app) showJoin(v *clusterView) error {
+// The settings that name the listeners which no client uses: those of all brokers must have the same internal one.
+const (
+	controllerName = "controller.listener.names"
+	internalName   = "inter.broker.listener.name"
+)
+
+// showJoin tells how a new node is started, with the names that the others have for the listeners between them.
+func (a *app) showJoin(v *clusterView, between map[string]string) error {
 	next := int32(1)
 	for i := range v.brokers {
 		next = max(next, v.brokers[i].id+1)
@@ -152,10 +166,15 @@ func (a *app) showJoin(v *clusterView) error {
 			}
 		}
 	}
+	controller, _, _ := strings.Cut(cmp.Or(between[controllerName], "CONTROLLER"), ",")
+	internal := cmp.Or(between[internalName], "REPLICATION")
 	properties := []string{
 		fmt.Sprintf("node.id=%d", next),
-		"listeners=PLAINTEXT://HOST:9092,CONTROLLER://HOST:9093,REPLICATION://HOST:9094",
-		"controller.listener.names=CONTROLLER", "inter.broker.listener.name=REPLICATION", "log.dirs=DIR",
+		fmt.Sprintf("listeners=PLAINTEXT://HOST:9092,%s://HOST:9093,%s://HOST:9094", controller, internal),
+		controllerName + "=" + controller, internalName + "=" + internal, "log.dirs=DIR",
+	}
+	if controller != "CONTROLLER" || internal != "REPLICATION" {
+		properties = append(properties, fmt.Sprintf("listener.security.protocol.map=PLAINTEXT:PLAINTEXT,%s:PLAINTEXT,%s:PLAINTEXT", controller, internal))
 	}
 	if len(v.brokers) == 1 && join == "HOST:PORT" {
 		return a.showGrow(v.brokers[0].id, properties[1:])

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,4 +105,32 @@ func TestFourthNode(t *testing.T) {
 		return nil
 	})
 	c.check(cl, 200)
+}
+
+// A node that names the listener between brokers otherwise than the cluster is refused with the names that there are: no replica would ever
+// be fetched from it, nor by it.
+func TestNodeWithAnotherInternalListener(t *testing.T) {
+	t.Parallel()
+	c := newTrio(t)
+	extra := freePorts(t)[0]
+	cfg, _, err := config.Load(config.Input{Set: []string{
+		"node.id=4", "log.dirs=" + filepath.Join(c.dir, "4"), "keeplog.disk.reserve.bytes=0",
+		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d,BETWEEN://127.0.0.1:%d", extra[0], extra[1], extra[2]),
+		"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,BETWEEN:PLAINTEXT",
+		"controller.listener.names=CONTROLLER", "inter.broker.listener.name=BETWEEN", fmt.Sprintf("keeplog.join=127.0.0.1:%d", c.ports[1][1]),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := Open(t.Context(), Options{Config: cfg, Logger: slog.New(slog.NewTextHandler(c.log, nil)).With("n", 4), Fatal: func(err error) { t.Error(err) }})
+	if err == nil {
+		_ = n.Close(t.Context())
+		t.Fatal("it has joined")
+	}
+	if s := err.Error(); !strings.Contains(s, "inter.broker.listener.name=BETWEEN is none of the cluster's") || !strings.Contains(s, "REPLICATION") {
+		t.Error(err)
+	}
+	if got := len(c.nodes[0].quorum.Image().Brokers()); got != 3 {
+		t.Errorf("%d brokers", got)
+	}
 }

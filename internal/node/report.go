@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/keeplog/keeplog/controller"
@@ -42,6 +43,9 @@ func (c *cluster) register(ctx context.Context) error {
 			return fmt.Errorf("another process runs as node %d: %w", r.ID, err)
 		case errors.Is(err, peer.ErrInconsistentClusterID), errors.Is(err, controller.ErrInconsistentClusterID):
 			return err
+		case errors.Is(err, peer.ErrInvalidRegistration), errors.Is(err, controller.ErrInvalidRegistration):
+			return fmt.Errorf("inter.broker.listener.name=%s is none of the cluster's: its brokers have the listeners %s, and reach each other by one name: %w",
+				c.node.internalName(), strings.Join(c.listenersOfOthers(), ", "), err)
 		case errors.Is(err, peer.ErrUnsupported), errors.Is(err, controller.ErrUnsupportedFeature):
 			return fmt.Errorf("the cluster uses what this version does not know, run a newer one: %w", err)
 		case !told && time.Since(begun) > 2*time.Second:
@@ -52,6 +56,20 @@ func (c *cluster) register(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// listenersOfOthers names the listeners of the other brokers, as far as this node has heard of them.
+func (c *cluster) listenersOfOthers() []string {
+	var names []string
+	for _, b := range c.node.quorum.Image().Brokers() {
+		for _, l := range b.Listeners {
+			if b.ID != c.registration.ID && !slices.Contains(names, l.Name) {
+				names = append(names, l.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // registered takes the epoch over, and waits until this node has applied it.

@@ -88,6 +88,7 @@ const (
 	codeNewLeaderElected         int16 = 108
 	codeFencedMemberEpoch        int16 = 110
 	codeUnreleasedInstanceID     int16 = 111
+	codeInvalidRegistration      int16 = 119
 	codeUnsupportedAssignor      int16 = 112
 	codeStaleMemberEpoch         int16 = 113
 	codeMismatchedEndpointType   int16 = 114
@@ -169,6 +170,7 @@ var codes = []struct {
 	{controller.ErrUnknownResource, codeInvalidRequest},
 	{controller.ErrInconsistentClusterID, codeInconsistentClusterID},
 	{controller.ErrDuplicateBroker, codeDuplicateBroker},
+	{controller.ErrInvalidRegistration, codeInvalidRegistration},
 	{controller.ErrStaleBrokerEpoch, codeStaleBrokerEpoch},
 	{controller.ErrBrokerNotRegistered, codeBrokerNotRegistered},
 	{controller.ErrElectionNotNeeded, codeElectionNotNeeded},
