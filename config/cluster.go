@@ -30,12 +30,7 @@ func (b *Broker) Internal() (listen, advertised Listener) {
 }
 
 // InternalName is the name of the listener of brokers, by which they find each other's; empty for a node alone.
-func (b *Broker) InternalName() string {
-	if b == nil || b.Alone() {
-		return ""
-	}
-	return b.cluster.internal.Name
-}
+func (b *Broker) InternalName() string { return b.cluster.internal.Name }
 
 // Join are the members of a running cluster that this node joins. The slice is shared and read-only.
 func (b *Broker) Join() []string { return b.cluster.join }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -101,22 +100,14 @@ func (g *grouped) lookAt(ctx context.Context, leader int32, parts []*part) (pass
 		return nil, nil
 	}
 	resp := answer.(*kmsg.FetchResponse)
-	total := 0
-	for _, t := range resp.Topics {
-		for i := range t.Partitions {
-			total += len(t.Partitions[i].RecordBatches)
-		}
-	}
+	total := batchBytes(resp)
 	for _, t := range resp.Topics {
 		for i := range t.Partitions {
 			rp := &t.Partitions[i]
-			at := slices.IndexFunc(parts, func(p *part) bool {
-				return p.partition == rp.Partition && (p.topic == t.Topic || t.Topic == "" && p.id == t.TopicID)
-			})
-			if at < 0 {
+			p := answered(parts, &t, rp.Partition)
+			if p == nil {
 				continue
 			}
-			p := parts[at]
 			was := p.next
 			if err := g.lookIn(c, p, taken{rp, total}); err != nil {
 				return passed, err

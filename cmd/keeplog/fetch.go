@@ -338,25 +338,38 @@ func (c *consuming) request(parts []*part) *kmsg.FetchRequest {
 	return req
 }
 
-// take hands what came to the printer and moves the partitions on. Where some fail in a way that passes, the others are taken.
-func (c *consuming) take(ctx context.Context, parts []*part, resp *kmsg.FetchResponse, to fetched) error {
-	total := 0
-	var moved error
+// batchBytes is how many bytes of batches an answer has.
+func batchBytes(resp *kmsg.FetchResponse) (total int) {
 	for _, t := range resp.Topics {
 		for i := range t.Partitions {
 			total += len(t.Partitions[i].RecordBatches)
 		}
 	}
+	return total
+}
+
+// answered finds the partition that a topic's answer is about, nil where it was not asked for.
+func answered(parts []*part, t *kmsg.FetchResponseTopic, partition int32) *part {
+	at := slices.IndexFunc(parts, func(p *part) bool {
+		return p.partition == partition && (p.topic == t.Topic || t.Topic == "" && p.id == t.TopicID)
+	})
+	if at < 0 {
+		return nil
+	}
+	return parts[at]
+}
+
+// take hands what came to the printer and moves the partitions on. Where some fail in a way that passes, the others are taken.
+func (c *consuming) take(ctx context.Context, parts []*part, resp *kmsg.FetchResponse, to fetched) error {
+	total := batchBytes(resp)
+	var moved error
 	for _, t := range resp.Topics {
 		for i := range t.Partitions {
 			rp := &t.Partitions[i]
-			at := slices.IndexFunc(parts, func(p *part) bool {
-				return p.partition == rp.Partition && (p.topic == t.Topic || (t.Topic == "" && p.id == t.TopicID))
-			})
-			if at < 0 {
+			p := answered(parts, &t, rp.Partition)
+			if p == nil {
 				continue
 			}
-			p := parts[at]
 			why := kerr.ErrorForCode(rp.ErrorCode)
 			var err error
 			if why != nil {

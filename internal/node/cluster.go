@@ -80,7 +80,7 @@ func newCluster(n *Node) *cluster {
 
 // address is where another broker listens for brokers.
 func (c *cluster) address(ctx context.Context, id metadata.BrokerID) (string, error) {
-	q, name := c.node.quorum, c.node.internalName()
+	q, name := c.node.quorum, c.node.cfg.InternalName()
 	var e metadata.Endpoint
 	if leader, ok := q.Leader(); ok && leader == id {
 		if who, at, err := q.LeaderAddress(ctx); err == nil && who == id {
@@ -261,7 +261,7 @@ func (c *cluster) takeOver() {
 
 // forget ends the connections to brokers that are elsewhere now.
 func (c *cluster) forget(d metadata.Delta, _ *metadata.Image) {
-	name := c.node.internalName()
+	name := c.node.cfg.InternalName()
 	for _, b := range d.Brokers {
 		if b.Before == nil {
 			continue

@@ -201,12 +201,6 @@ func (n *Node) bind(context.Context) error {
 	return nil
 }
 
-// internalName is the name of the listener of brokers, empty on a node alone.
-func (n *Node) internalName() string {
-	l, _ := n.cfg.Internal()
-	return l.Name
-}
-
 // listener finds a listener that has its address.
 func (n *Node) listener(name string) net.Listener {
 	for _, b := range n.bound {
@@ -286,7 +280,7 @@ func (n *Node) prepare(context.Context) error {
 	n.quorum.Subscribe(n.cluster.forget)
 	n.jobs.Go(n.cluster.tick)
 	n.jobs.Go(n.cluster.change)
-	return n.accept(n.internalName())
+	return n.accept(n.cfg.InternalName())
 }
 
 // recover opens every log that the metadata knows. One that does not open is its own trouble.

@@ -45,7 +45,7 @@ func (c *cluster) register(ctx context.Context) error {
 			return err
 		case errors.Is(err, peer.ErrInvalidRegistration), errors.Is(err, controller.ErrInvalidRegistration):
 			return fmt.Errorf("inter.broker.listener.name=%s is none of the cluster's: its brokers have the listeners %s, and reach each other by one name: %w",
-				c.node.internalName(), strings.Join(c.listenersOfOthers(), ", "), err)
+				c.node.cfg.InternalName(), strings.Join(c.listenersOfOthers(), ", "), err)
 		case errors.Is(err, peer.ErrUnsupported), errors.Is(err, controller.ErrUnsupportedFeature):
 			return fmt.Errorf("the cluster uses what this version does not know, run a newer one: %w", err)
 		case !told && time.Since(begun) > 2*time.Second:

@@ -169,7 +169,7 @@ func (n *Node) serve(context.Context) error {
 
 // accept begins to accept from one listener.
 func (n *Node) accept(name string) error {
-	_, err := n.server.Start(server.Listen{Name: name, Addr: n.listener(name).Addr().String(), Internal: name == n.internalName()})
+	_, err := n.server.Start(server.Listen{Name: name, Addr: n.listener(name).Addr().String(), Internal: name == n.cfg.InternalName()})
 	return err
 }
 
