@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,6 +36,12 @@ func TestSignalsOnlyItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { other.Process.Kill(); other.Wait() }()
+	// Just after its start a process has no command line for a moment, as one that ends.
+	for ends := time.Now().Add(10 * time.Second); commandOf(other.Process.Pid) == nil; runtime.Gosched() {
+		if time.Now().After(ends) {
+			t.Fatal("a process that runs has no command line")
+		}
+	}
 	id, _, ok := readProcess(other.Process.Pid)
 	if !ok {
 		t.Fatal("a process that runs is not seen")
