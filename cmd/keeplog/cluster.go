@@ -119,25 +119,15 @@ func (s *session) view(ctx context.Context) (*clusterView, error) {
 	return v, nil
 }
 
-// leaderWait is how long a change waits for a leader of the metadata: longer than an election takes.
-const leaderWait = 6 * time.Second
-
-// ledView is a view that a change can be planned by: it waits until the metadata has a leader.
+// ledView is a view that a change can be planned by: it waits until the metadata has a leader. That is asked first: without one, who is down
+// may be what a view fails on.
 func (s *session) ledView(ctx context.Context) (*clusterView, error) {
-	ctx, cancel := context.WithTimeout(ctx, leaderWait)
-	defer cancel()
-	for leaderless := false; ; leaderless = true {
-		v, err := s.view(ctx)
-		switch {
-		case err != nil && !(leaderless && ctx.Err() != nil):
+	for {
+		if err := s.mustBeLed(ctx); err != nil {
 			return nil, err
-		case err == nil && v.led:
-			return v, nil
 		}
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
-			return nil, notLed()
+		if v, err := s.view(ctx); err != nil || v.led {
+			return v, err
 		}
 	}
 }
@@ -150,7 +140,7 @@ func notLed() *cliError {
 	}
 }
 
-// electionWait is how long a change of topics waits for a leader of the metadata: as long as an election takes.
+// electionWait is how long a change waits for a leader of the metadata: as long as an election takes.
 const electionWait = 4 * time.Second
 
 // mustBeLed waits until the metadata has a leader. A change that is sent without one keeps the broker waiting for as long as --timeout.
