@@ -43,6 +43,7 @@ func fakeBroker(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, string) {
 
 // A broker that sends its clients to an address that they cannot reach is told apart from one that is not there.
 func TestAdvertisedAddressIsNotReachable(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{"topic", "describe", "orders"},
 		{"consume", "orders", "--exit"},
@@ -82,6 +83,7 @@ func TestAdvertisedAddressIsNotReachable(t *testing.T) {
 
 // A broker that answers every batch with an error that may pass is named when --timeout is over, not called silent.
 func TestBrokerThatRefusesIsQuoted(t *testing.T) {
+	t.Parallel()
 	c, addr := fakeBroker(t)
 	c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -140,6 +142,7 @@ func TestShellWord(t *testing.T) {
 
 // A broker that accepts and never answers is given up after --timeout.
 func TestSilentBrokerTimesOut(t *testing.T) {
+	t.Parallel()
 	c, addr := fakeBroker(t)
 	over := make(chan struct{})
 	defer close(over)

@@ -13,6 +13,7 @@ import (
 
 // While drain waits, a look that fails is none: it looks again.
 func TestDrainOutlivesAFailedLook(t *testing.T) {
+	t.Parallel()
 	c, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(1, "orders"))
 	if err != nil {
 		t.Fatal(err)

@@ -284,6 +284,7 @@ func TestGroupsBesideASilentBroker(t *testing.T) {
 
 // Without a leader of the metadata no broker lists groups. That is said, and what was committed is told all the same.
 func TestNobodyListsGroups(t *testing.T) {
+	t.Parallel()
 	c, addr := fakeBroker(t)
 	answerLag(t, c, c.TopicInfo("orders").TopicID, func(q *lag.Query, topic [16]byte) *lag.Answer { return tellPart(q, topic, lag.Here) })
 	c.ControlKey(int16(kmsg.ListGroups), func(r kmsg.Request) (kmsg.Response, error, bool) {

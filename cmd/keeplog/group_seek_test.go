@@ -61,6 +61,7 @@ func TestSeekInPart(t *testing.T) {
 
 // What is committed is exported without the leaders of the partitions.
 func TestSeekExportsWithoutLeaders(t *testing.T) {
+	t.Parallel()
 	c, addr := fakeBroker(t)
 	produced(t, addr, "a\nb\n", "orders")
 	if code, _, words := keeplog(t, addr, "", "group", "seek", "billing", "--to", "1", "--topic", "orders", "-y"); code != exitDone {

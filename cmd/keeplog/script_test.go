@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,8 +23,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// The binary of the test stands in for the program, so scripts need no build.
+// The binary of the test stands in for the program, so scripts need no build. Most tests wait for a broker that is silent or late, so more of
+// them run beside each other than there are cores, unless -parallel says otherwise.
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	testscript.Main(m, map[string]func(){"keeplog": main})
 }
 
@@ -39,6 +45,7 @@ func TestMain(m *testing.M) {
 // KEEPLOG_SCRIPT_BROKERS names a running broker to use instead, for example Kafka's own (go test -parallel 1). Every
 // script begins by deleting all topics there.
 func TestScripts(t *testing.T) {
+	busy := make(chan struct{}, runtime.GOMAXPROCS(0)) // scripts have servers and clusters of their own
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("..", "..", "testdata", "script"),
 		RequireExplicitExec: true,
@@ -58,6 +65,8 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Setup: func(e *testscript.Env) error {
+			busy <- struct{}{}
+			e.Defer(func() { <-busy })
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("NO_COLOR", "1")
 			e.Values[runningKey{}] = &running{}

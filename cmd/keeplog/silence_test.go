@@ -36,6 +36,7 @@ func soon(t *testing.T, brokers string, args ...string) (code int, stdout, stder
 
 // The first address that answers is taken, wherever it stands in the list.
 func TestASilentSeedCostsNoTime(t *testing.T) {
+	t.Parallel()
 	_, addr := fakeBroker(t)
 	for _, brokers := range []string{silentBroker(t) + "," + silentBroker(t) + "," + addr, addr + "," + silentBroker(t)} {
 		if code, out, words := soon(t, brokers, "topic", "list"); code != exitDone || !strings.Contains(out, "orders") {
@@ -46,6 +47,7 @@ func TestASilentSeedCostsNoTime(t *testing.T) {
 
 // Nobody who answers: that is said when --timeout is over.
 func TestAllAreSilent(t *testing.T) {
+	t.Parallel()
 	addr := silentBroker(t)
 	code, _, words := keeplog(t, addr, "", "topic", "list", "--timeout", "1500ms")
 	if code != exitUnreachable || !strings.Contains(words, "cannot reach "+addr+" (no answer)") {
@@ -126,6 +128,7 @@ func halfSilentCluster(t *testing.T) (cluster *kfake.Cluster, addr string) {
 
 // What another broker can answer is asked of it.
 func TestASilentBrokerIsPassedOver(t *testing.T) {
+	t.Parallel()
 	addr := halfSilent(t)
 	if code, out, words := soon(t, addr, "topic", "create", "made", "-p", "1", "-r", "1"); code != exitDone {
 		t.Errorf("create: exit %d, %q\n%s", code, out, words)
@@ -141,6 +144,7 @@ func TestASilentBrokerIsPassedOver(t *testing.T) {
 
 // Of several partitions those are read whose leaders answer, and the others are named.
 func TestConsumeGoesOnWithoutALeader(t *testing.T) {
+	t.Parallel()
 	addr := halfSilent(t)
 	code, _, words := keeplog(t, addr, "", "consume", "halves", "--exit", "--timeout", "4s")
 	if code != exitPart || !strings.Contains(words, "error: 1 partition not read: halves-0\nwhy:   topic halves partition 0: LEADER_NOT_AVAILABLE (its leader, broker 7, does not answer)") {
@@ -154,6 +158,7 @@ func TestConsumeGoesOnWithoutALeader(t *testing.T) {
 
 // A topic whose leader is gone: produce says so, not that addresses are wrong.
 func TestProduceNamesTheLeaderThatIsDown(t *testing.T) {
+	t.Parallel()
 	addr := halfSilent(t)
 	code, _, words := keeplog(t, addr, "x\n", "produce", "halves", "-p", "0", "--timeout", "2s")
 	if code != exitUnreachable || !strings.Contains(words, "error: topic halves partition 0: LEADER_NOT_AVAILABLE (its leader, broker 7, does not answer)") ||
