@@ -12,6 +12,7 @@ var levels = map[string]int{
 	"protocol":           0,
 	"record":             0,
 	"internal/invariant": 0,
+	"internal/grid":      0,
 	"index":              1,
 	"segment":            2,
 	"log":                3,

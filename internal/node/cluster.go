@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/internal/grid"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/peer"
 	"github.com/keeplog/keeplog/replication/quorum"
@@ -53,7 +54,10 @@ const (
 	decideTime = 5 * time.Second
 	// retryEvery is the pause before a question is asked again.
 	retryEvery = 50 * time.Millisecond
-	tickEvery  = 100 * time.Millisecond
+	tickEvery  = grid.Step
+	// heartbeatAhead is how much earlier than other things a heartbeat is sent: the messages of the metadata log that are due then tell the
+	// controller that it still leads, which it answers heartbeats with.
+	heartbeatAhead = 15 * time.Millisecond
 	// probeTime bounds the look whether a broker whose connection ended still listens, probeEvery is the pause between two tries.
 	probeTime  = 500 * time.Millisecond
 	probeEvery = 20 * time.Millisecond

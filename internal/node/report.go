@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keeplog/keeplog/controller"
+	"github.com/keeplog/keeplog/internal/grid"
 	"github.com/keeplog/keeplog/metadata"
 	"github.com/keeplog/keeplog/peer"
 )
@@ -219,7 +220,7 @@ func (c *cluster) report() {
 			return
 		}
 		_, err := c.beat(ctx, controller.Heartbeat{})
-		next := heartbeatEvery
+		next := grid.Until(heartbeatEvery, heartbeatAhead)
 		switch {
 		case stale(err):
 			c.node.log.Warn("the controller knows another incarnation of this broker; registering again", "event", "broker.register.again", "error", err)
@@ -241,10 +242,10 @@ func (c *cluster) report() {
 func (c *cluster) tick() {
 	ctx, cancel := c.node.untilStop()
 	defer cancel()
-	t := time.NewTicker(tickEvery)
+	t := time.NewTimer(tickEvery)
 	defer t.Stop()
 	last := uint64(0)
-	for {
+	for ; ; t.Reset(grid.Until(tickEvery, 0)) {
 		select {
 		case <-c.node.stop:
 			return

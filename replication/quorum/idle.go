@@ -5,16 +5,20 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/keeplog/keeplog/internal/grid"
 )
 
 // restAfter is how long nothing must have been stored before a leader with nothing new to say waits before it says so again.
 const restAfter = 200 * time.Millisecond
 
-// restTime is how long it waits. Members are taken for current when they were so within the time of an election (see current).
-func (t Timing) restTime() time.Duration { return 2 * t.Election / 5 }
+// restTime is how long it waits: it keeps the leader's lease, and members are taken for current when they were so within the time of an
+// election (see current).
+func (t Timing) restTime() time.Duration { return t.Lease / 2 }
 
-// beatEvery is how long a heartbeat waits after the last message that the member answered: twice in a lease there must be one.
-func (t Timing) beatEvery() time.Duration { return t.Lease / 2 }
+// beatEvery is how long a heartbeat waits after the last message that the member answered: so long that it is only sent where such messages
+// do not come, and short enough for the lease.
+func (t Timing) beatEvery() time.Duration { return 5 * t.Lease / 8 }
 
 // idle spares messages. The library tells every member how far the log is committed, many times a second, also when it told that
 // before: with nothing new such a message waits a moment here, unless an entry is stored meanwhile. Heartbeats keep the leader's
@@ -74,18 +78,21 @@ func (i *idle) rest(id raft.ServerID, m *raft.AppendEntriesRequest, done <-chan 
 		i.told[id] == m.LeaderCommitIndex && time.Since(i.stored) > restAfter
 	i.mu.Unlock()
 	if quiet {
-		pause(i.time, wake, done)
+		pause(grid.Until(i.time, 0), wake, done)
 	}
 }
 
-// restBeat waits if the member has answered a message of this term a moment ago.
-func (i *idle) restBeat(term uint64, last reach, done <-chan struct{}) {
-	i.mu.Lock()
-	hurry, verifying := i.hurry, i.verifying > 0
-	i.mu.Unlock()
-	left := i.beat - time.Since(last.contact)
-	if !verifying && last.term == term && left > 0 {
-		pause(left, hurry, done)
+// restBeat waits while the member has answered a message of this term a moment ago.
+func (i *idle) restBeat(term uint64, last func() reach, done <-chan struct{}) {
+	for {
+		i.mu.Lock()
+		hurry, verifying := i.hurry, i.verifying > 0
+		i.mu.Unlock()
+		r := last()
+		left := i.beat - time.Since(r.contact)
+		if verifying || r.term != term || left <= 0 || !pause(min(left, grid.Until(left, 0)), hurry, done) {
+			return
+		}
 	}
 }
 
@@ -103,12 +110,15 @@ func (i *idle) verify() (end func()) {
 	}
 }
 
-func pause(d time.Duration, wake, done <-chan struct{}) {
+// pause waits, and tells whether that was for the whole time.
+func pause(d time.Duration, wake, done <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
 	case <-wake:
 	case <-done:
 	}
+	return false
 }

@@ -53,7 +53,7 @@ func (t transport) SetHeartbeatHandler(f func(raft.RPC)) {
 func (t transport) AppendEntries(id raft.ServerID, to raft.ServerAddress, m *raft.AppendEntriesRequest, r *raft.AppendEntriesResponse) error {
 	t.idle.rest(id, m, t.done)
 	if isHeartbeat(m) {
-		t.idle.restBeat(m.Term, t.seen.last(id), t.done)
+		t.idle.restBeat(m.Term, func() reach { return t.seen.last(id) }, t.done)
 	} else {
 		t.away.wait(id, m.Term, t.done)
 	}
