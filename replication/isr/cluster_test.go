@@ -31,6 +31,8 @@ type troupe struct {
 	// hook runs whenever a broker looks at the limits, which it does with no lock held.
 	hook  atomic.Pointer[func(id int32)]
 	topic atomic.Pointer[config.Topic]
+	// fetches counts those of all followers.
+	fetches atomic.Int64
 
 	mu    sync.Mutex
 	img   *metadata.Image
@@ -281,6 +283,7 @@ type transport struct {
 }
 
 func (x transport) Fetch(leader int32, r *RemoteFetch, done func(*RemoteFetched, error)) {
+	x.c.fetches.Add(1)
 	to := x.c.nodes[leader].up.Load()
 	if to == nil || x.c.severed(x.from, leader) {
 		go done(nil, errors.New("no connection"))

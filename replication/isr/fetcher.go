@@ -12,9 +12,9 @@ import (
 )
 
 // fetcher copies the partitions that another broker leads to this one: one goroutine and one fetch session for all of them,
-// with two fetches in flight. The next fetch goes out as soon as batches are appended, so that the leader sends on while this
+// with two fetches in flight. The next fetch goes out as soon as much was appended, so that the leader sends on while this
 // broker flushes, and again when the flush is through, with the new stable end: the leader answers the one that waits at once
-// when the next of its session arrives.
+// when the next of its session arrives. After a little the flush is waited for (linger).
 type fetcher struct {
 	replicas *Replicas
 	leader   metadata.BrokerID
@@ -31,6 +31,7 @@ type fetcher struct {
 	session   session
 	seq       int64 // of the last fetch
 	inFlight  int
+	linger    linger
 	backoff   time.Duration
 	retryAt   time.Duration
 }
@@ -75,6 +76,18 @@ type fetchDone struct {
 	answer     *RemoteFetched
 	err        error
 }
+
+// linger keeps a fetch back that would only tell that a few records were appended: their flush is soon through, and the leader waits for
+// nothing else. With much that is appended the leader should send on meanwhile.
+type linger struct {
+	until time.Duration // 0: nothing was appended since the last fetch
+	news  bool          // there is something else to tell
+}
+
+const (
+	lingerTime  = 2 * time.Millisecond
+	lingerBytes = 64 << 10
+)
 
 const (
 	fetchesInFlight   = 2
@@ -132,6 +145,7 @@ func (f *fetcher) now() time.Duration { return f.replicas.now() }
 
 // process takes mail in.
 func (f *fetcher) process(m *mail) {
+	f.linger.news = f.linger.news || len(m.gone)+len(m.came)+len(m.cut)+len(m.flushed) > 0
 	for _, p := range m.gone {
 		if f.parts[p.ref] == p {
 			delete(f.parts, p.ref)
@@ -173,6 +187,9 @@ func (f *fetcher) pause() time.Duration {
 	if f.retryAt > now {
 		next = f.retryAt - now
 	}
+	if f.lingers(now) {
+		next = min(next, f.linger.until-now)
+	}
 	awake := f.sleeping[:0]
 	for _, p := range f.sleeping {
 		if left := p.core.wait - now; left > 0 {
@@ -197,11 +214,15 @@ func (f *fetcher) sleep(p *following) {
 	}
 }
 
+// lingers says that the next fetch waits for a flush.
+func (f *fetcher) lingers(now time.Duration) bool { return !f.linger.news && now < f.linger.until }
+
 // send sends what is due, as far as there is room.
 func (f *fetcher) send() {
-	if f.replicas.brokerEpoch.Load() == 0 {
+	if f.replicas.brokerEpoch.Load() == 0 || f.lingers(f.now()) {
 		return
 	}
+	f.linger = linger{}
 	for f.inFlight < fetchesInFlight && !f.session.opening && f.now() >= f.retryAt && len(f.parts) > 0 {
 		list := f.due()
 		if f.inFlight > 0 && len(list) == 0 && len(f.forgotten) == 0 {
@@ -412,6 +433,10 @@ func (f *fetcher) append(p *following, r *RemoteRecords) bool {
 	if p.throttled() {
 		f.replicas.followerThrottle.spend(len(r.Records))
 	}
+	if f.linger.until == 0 {
+		f.linger.until = f.now() + lingerTime
+	}
+	f.linger.news = f.linger.news || len(r.Records) > lingerBytes || e.stable >= e.end || !whole
 	moved, intact := p.core.appended(a.Base, e, r.HighWatermark)
 	if moved {
 		p.show()

@@ -566,13 +566,44 @@ func TestTwoFetchesInFlight(t *testing.T) {
 		if second != 1 || len(three.Answer()) != 0 {
 			t.Errorf("the fetch before was woken %d times", second)
 		}
-		if a := four.Answer(); !ready && told != 1 || len(a) != 1 || a[0].HighWatermark != 2 || a[0].Span != nil {
+		time.Sleep(watermarkTime / 2)
+		if ready || told != 0 {
+			t.Error("a watermark alone is told at once")
+		}
+		time.Sleep(watermarkTime / 2)
+		synctest.Wait()
+		if a := four.Answer(); told != 1 || len(a) != 1 || a[0].HighWatermark != 2 || a[0].Span != nil {
 			t.Errorf("the acknowledgement: ready %v, woken %d times, %+v", ready, told, a)
 		}
 		if _, _, err := r.ReplicaFetch(&RemoteFetch{Replica: 2, BrokerEpoch: c.nodes[2].epoch, SessionID: one.SessionID, SessionEpoch: 3}, nil); !errors.Is(err, ErrSession) {
 			t.Errorf("an epoch of the session twice: %v", err)
 		}
 		c.sever(2, 1, false)
+	})
+}
+
+// A small write costs one fetch and one answer for each follower: that a batch is appended, and a watermark, are not told on their own.
+func TestSmallWritesCostOneFetch(t *testing.T) {
+	onStage(t, 3, func(t *testing.T, c *troupe) {
+		c.must(-1, "first")
+		c.allInSync()
+		time.Sleep(time.Second)
+		const writes = 100
+		begun := c.fetches.Load()
+		for range writes {
+			c.must(-1, "more")
+			time.Sleep(watermarkTime / 2)
+		}
+		if n := c.fetches.Load() - begun; n > 2*writes*11/10 {
+			t.Errorf("%d fetches for %d writes to two followers", n, writes)
+		}
+		time.Sleep(2 * watermarkTime)
+		synctest.Wait()
+		for id := int32(1); id <= 3; id++ {
+			if hw := c.partition(id).HighWatermark(); hw != writes+1 {
+				t.Errorf("node %d knows of %d records a moment later", id, hw)
+			}
+		}
 	})
 }
 

@@ -34,7 +34,12 @@ type replicaSession struct {
 	parts  map[PartitionRef]*sessionPart
 	ready  []*sessionPart // something may have happened; queued is set
 	waits  *ReplicaPoll   // the newest fetch, until it is answered
+	late   *time.Timer    // runs while watermarks wait to be told
+	tell   bool           // they have waited long enough
 }
+
+// watermarkTime is how long a watermark alone waits for records to go with.
+const watermarkTime = 10 * time.Millisecond
 
 // sessionPart is one partition of a session; guarded by the session's mu, its place in the list of watchers too: one that is put
 // there behind the back of who closes the session would stay for ever.
@@ -325,14 +330,35 @@ func (sp *sessionPart) news() (news, held bool) {
 	if role == nil || !role.leads || role.epoch != sp.asked.LeaderEpoch || sp.part.log.Err() != nil {
 		return true, false
 	}
-	if sp.forgotten() || sp.part.HighWatermark() != sp.highWatermark || sp.part.log.StartOffset() != sp.logStart {
+	if sp.forgotten() || sp.part.log.StartOffset() != sp.logStart {
+		return true, false
+	}
+	watermark := sp.part.HighWatermark() != sp.highWatermark
+	if watermark && sp.session.toldSoon() {
 		return true, false
 	}
 	if sp.asked.MaxBytes <= 0 || sp.part.log.WrittenEnd() <= max(sp.asked.Offset, sp.sent.end) {
-		return false, false
+		return false, watermark
 	}
 	may := sp.session.replicas.mayServe(sp.part, role, sp.session.replica)
 	return may, !may
+}
+
+// toldSoon says that watermarks are told now; else they are soon. Called with mu held.
+func (s *replicaSession) toldSoon() bool {
+	if !s.tell && s.late == nil {
+		s.late = time.AfterFunc(watermarkTime, func() {
+			s.mu.Lock()
+			s.tell, s.late = true, nil
+			wake := func() {}
+			if s.waits != nil && s.waits.wake != nil && s.anyNews() {
+				wake = s.waits.takeWake()
+			}
+			s.unlock()
+			wake()
+		})
+	}
+	return s.tell
 }
 
 // forgotten says that the leader does not know any more what the follower has told of the partition. Called with mu held.
@@ -346,6 +372,15 @@ func (sp *sessionPart) forgotten() bool {
 	}
 	sp.forgets = now
 	return false
+}
+
+// toldAll notes that the watermarks are told. Called with mu held.
+func (s *replicaSession) toldAll() {
+	s.tell = false
+	if s.late != nil {
+		s.late.Stop()
+		s.late = nil
+	}
 }
 
 // Answer is what there is to tell; it is made once. It is empty where a newer fetch of the session has come: that one tells
@@ -362,6 +397,7 @@ func (p *ReplicaPoll) Answer() []ReplicaPart {
 	if s.closed {
 		return nil
 	}
+	s.toldAll()
 	left, total := p.maxBytes, 0
 	var out []ReplicaPart
 	ready := s.ready
@@ -420,6 +456,7 @@ func (p *ReplicaPoll) read(sp *sessionPart, left int, first bool) (out ReplicaPa
 func (s *replicaSession) close() {
 	s.mu.Lock()
 	s.closed = true
+	s.toldAll()
 	parts := s.parts
 	s.parts = map[PartitionRef]*sessionPart{}
 	for _, sp := range parts {
