@@ -95,6 +95,10 @@ func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controlle
 		}
 	}
 	h.OutOfOrder = n.broken()
+	late := n.replicas.Untold() // after that: a log that opens meanwhile is out of order, or has lost what it has lost, or both
+	for _, id := range late {
+		h.Lost = append(slices.Clip(h.Lost), controller.PartitionRef{Topic: id.TopicID, Partition: id.Partition})
+	}
 	at, sent := n.o.Now(), time.Now()
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
@@ -106,6 +110,9 @@ func (c *cluster) beat(ctx context.Context, h controller.Heartbeat) (a controlle
 		a = controller.HeartbeatAnswer(got)
 		return err
 	})
+	if err == nil {
+		n.replicas.Told(late)
+	}
 	if err == nil && !a.Fenced && a.CaughtUp && !h.WantFence && !h.WantShutdown {
 		n.replicas.SetLease(sent.Add(leaseTime))
 		n.lease.Store(&acknowledged{at, sent})

@@ -222,9 +222,9 @@ func (f *fetcher) send() {
 	if f.replicas.brokerEpoch.Load() == 0 || f.lingers(f.now()) {
 		return
 	}
-	f.linger = linger{}
 	for f.inFlight < fetchesInFlight && !f.session.opening && f.now() >= f.retryAt && len(f.parts) > 0 {
 		list := f.due()
+		f.linger = linger{}
 		if f.inFlight > 0 && len(list) == 0 && len(f.forgotten) == 0 {
 			return
 		}

@@ -42,25 +42,10 @@ func newStage(t *testing.T) *stage {
 // newStageReserving has a disk reserve, in bytes.
 func newStageReserving(t *testing.T, reserve int64) *stage {
 	t.Helper()
-	s := &stage{t: t, fs: vfs.NewFaulty(vfs.NewMem()), steps: &log.Stepped{}, img: metadata.New()}
-	codecs := record.NewCodecs()
-	var err error
-	s.dir, err = log.OpenDir(log.DirOptions{
-		FS: s.fs, Path: "/data", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Codecs: codecs,
-		Now: func() time.Time { return time.UnixMilli(nowMs) }, Committer: s.steps, Settings: log.Settings{Reserve: reserve},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := &stage{t: t, fs: vfs.NewFaulty(vfs.NewMem()), img: metadata.New()}
 	s.settings = config.Layers{Static: config.Default(), Replicas: 1, Brokers: 1}.Effective()
-	s.replicas = New(Options{
-		BrokerID: 1, Dirs: []*log.Dir{s.dir}, Codecs: codecs, Logger: slog.New(slog.DiscardHandler),
-		Settings: func(*metadata.Image, *metadata.Topic) config.Topic { return s.settings },
-	})
-	t.Cleanup(func() {
-		s.replicas.Close()
-		s.dir.Close()
-	})
+	s.open(reserve)
+	t.Cleanup(s.close)
 	s.apply(metadata.ClusterStarted{ClusterID: "AAAAAAAAAAAAAAAAAAAAAA"})
 	s.apply(metadata.BrokerRegistered{ID: 1})
 	s.epoch = int64(s.img.Index())
@@ -69,6 +54,30 @@ func newStageReserving(t *testing.T, reserve int64) *stage {
 		{Replicas: []int32{1}, ISR: []int32{1}, Leader: 1},
 	}})
 	return s
+}
+
+// open opens the data directory, without partitions.
+func (s *stage) open(reserve int64) {
+	s.t.Helper()
+	codecs := record.NewCodecs()
+	s.steps = &log.Stepped{}
+	var err error
+	s.dir, err = log.OpenDir(log.DirOptions{
+		FS: s.fs, Path: "/data", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Codecs: codecs,
+		Now: func() time.Time { return time.UnixMilli(nowMs) }, Committer: s.steps, Settings: log.Settings{Reserve: reserve},
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.replicas = New(Options{
+		BrokerID: 1, Dirs: []*log.Dir{s.dir}, Codecs: codecs, Logger: slog.New(slog.DiscardHandler),
+		Settings: func(*metadata.Image, *metadata.Topic) config.Topic { return s.settings },
+	})
+}
+
+func (s *stage) close() {
+	s.replicas.Close()
+	s.dir.Close()
 }
 
 // apply makes the next image from one record and hands it to the partitions.
@@ -408,6 +417,9 @@ func TestPartitionOpensWhenThereIsRoomAgain(t *testing.T) {
 	}
 	if ids := s.replicas.Reopenable(); len(ids) != 0 {
 		t.Fatalf("there is no room yet, and %v could be opened", ids)
+	}
+	if ids := s.replicas.Broken(); len(ids) != 1 || ids[0].TopicID != late {
+		t.Fatalf("out of order are %v: nobody else may lead it meanwhile", ids)
 	}
 	s.fs.SetFree(64 << 20)
 	s.dir.Tick(time.UnixMilli(nowMs))

@@ -338,6 +338,7 @@ func (r *Replicas) opened(dir *log.Dir, o log.OpenResult) {
 	} else {
 		p.log = newShelf(o.Log)
 		if m, ok := p.log.MissingData(); ok {
+			p.log.untold.Store(true)
 			r.opts.Logger.Error("the disk has lost acknowledged records", "event", "partition.data.missing", "topic", o.Topic,
 				"partition", o.Partition, "log_end", m.End, "durable_before", m.Mark)
 		}
@@ -515,11 +516,16 @@ func (r *Replicas) Problems() error {
 	return errors.Join(errs...)
 }
 
-// Missing lists the partitions whose disk lost data that was durable. Of a log that did not open nothing is known.
-func (r *Replicas) Missing() []log.Identity {
+// Missing lists the partitions whose disk lost data that was durable. Of a log that did not open nothing is known: see Untold.
+func (r *Replicas) Missing() []log.Identity { return r.missing(false) }
+
+// Untold is Missing of those that the controller has not been told of: logs that opened later than others. Told takes note that it has.
+func (r *Replicas) Untold() []log.Identity { return r.missing(true) }
+
+func (r *Replicas) missing(untold bool) []log.Identity {
 	var lost []log.Identity
 	r.All(func(id log.Identity, p *Partition) bool {
-		if p.log != nil {
+		if p.log != nil && (!untold || p.log.untold.Load()) {
 			if _, missing := p.log.MissingData(); missing {
 				lost = append(lost, id)
 			}
@@ -529,8 +535,17 @@ func (r *Replicas) Missing() []log.Identity {
 	return lost
 }
 
-// Broken lists the partitions that cannot be led or followed from here before a restart: their log did not open, for another reason than
-// want of space or of its name, or its data directory has gone offline since. What was durable may all be there.
+// Told takes note that the controller knows which data is missing.
+func (r *Replicas) Told(lost []log.Identity) {
+	for _, id := range lost {
+		if p, err := r.Partition(metadata.TopicID(id.TopicID), id.Partition); err == nil && p.log != nil {
+			p.log.untold.Store(false)
+		}
+	}
+}
+
+// Broken lists the partitions that cannot be led or followed from here, before a restart or before there is room: their log did not open, for
+// another reason than that of its name, or its data directory has gone offline since. What was durable may all be there.
 func (r *Replicas) Broken() []log.Identity {
 	var out []log.Identity
 	r.All(func(id log.Identity, p *Partition) bool {
@@ -544,7 +559,7 @@ func (r *Replicas) Broken() []log.Identity {
 
 func (p *Partition) broken() bool {
 	if p.log == nil {
-		return !errors.Is(p.openErr, log.ErrReserve) && !errors.Is(p.openErr, log.ErrInUse)
+		return !errors.Is(p.openErr, log.ErrInUse)
 	}
 	return errors.Is(p.log.Err(), log.ErrOffline)
 }

@@ -561,19 +561,19 @@ func TestTwoFetchesInFlight(t *testing.T) {
 		if ready {
 			t.Fatalf("the batch is sent twice: %+v", three.Answer())
 		}
-		told := 0
-		four, ready := ask(one.SessionID, 3, 2, 2, func() { told++ })
+		var told atomic.Int32 // by a timer
+		four, ready := ask(one.SessionID, 3, 2, 2, func() { told.Add(1) })
 		if second != 1 || len(three.Answer()) != 0 {
 			t.Errorf("the fetch before was woken %d times", second)
 		}
 		time.Sleep(watermarkTime / 2)
-		if ready || told != 0 {
+		if ready || told.Load() != 0 {
 			t.Error("a watermark alone is told at once")
 		}
 		time.Sleep(watermarkTime / 2)
 		synctest.Wait()
-		if a := four.Answer(); told != 1 || len(a) != 1 || a[0].HighWatermark != 2 || a[0].Span != nil {
-			t.Errorf("the acknowledgement: ready %v, woken %d times, %+v", ready, told, a)
+		if a := four.Answer(); told.Load() != 1 || len(a) != 1 || a[0].HighWatermark != 2 || a[0].Span != nil {
+			t.Errorf("the acknowledgement: ready %v, woken %d times, %+v", ready, told.Load(), a)
 		}
 		if _, _, err := r.ReplicaFetch(&RemoteFetch{Replica: 2, BrokerEpoch: c.nodes[2].epoch, SessionID: one.SessionID, SessionEpoch: 3}, nil); !errors.Is(err, ErrSession) {
 			t.Errorf("an epoch of the session twice: %v", err)

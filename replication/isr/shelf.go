@@ -12,7 +12,8 @@ import (
 // its copy has taken over goes to that one. What is only read may still come from the old log for a moment: its ends are those
 // at which the copy took over.
 type shelf struct {
-	now atomic.Pointer[log.Log]
+	now    atomic.Pointer[log.Log]
+	untold atomic.Bool // that it had lost data when it was opened
 }
 
 func newShelf(l *log.Log) *shelf {

@@ -1,6 +1,7 @@
 package isr
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -131,5 +132,36 @@ func TestDirectoryOfAnotherTopicWaitsForTheImage(t *testing.T) {
 	s.apply(metadata.TopicDeleted{ID: id})
 	if got := s.names("late"); !slices.Equal(got, []string{"late-0"}) {
 		t.Fatalf("after the deletion there is %q", got)
+	}
+}
+
+// A log that opens later than others, and has lost data, is told to the controller like theirs: it may count on the replica.
+func TestLateLogTellsOfItsLoss(t *testing.T) {
+	s := newStage(t)
+	p := s.create("late", metadata.TopicID{9})
+	for range 3 {
+		s.works(p)
+	}
+	s.close()
+	f, err := s.fs.OpenFile("/data/late-0/00000000000000000000.log", os.O_RDWR, 0)
+	if err == nil {
+		err = errors.Join(f.Truncate(0), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.open(-1)
+	l, err := s.dir.OpenLog(p.id, s.settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.replicas.opened(s.dir, log.OpenResult{Identity: p.id, Log: l})
+	lost := s.replicas.Untold()
+	if len(lost) != 1 || lost[0] != p.id {
+		t.Fatalf("to be told: %v", lost)
+	}
+	s.replicas.Told(lost)
+	if again, all := s.replicas.Untold(), s.replicas.Missing(); len(again) != 0 || len(all) != 1 {
+		t.Errorf("told again %v, missing %v", again, all)
 	}
 }

@@ -242,7 +242,7 @@ func (q *Quorum) start() error {
 	q.work.Go(q.watchLeader)
 	q.work.Go(q.watchdog)
 	if q.peers != nil {
-		q.work.Go(q.peers.port.listen)
+		q.peers.port.start()
 		q.work.Go(q.peers.greet)
 		q.work.Go(q.peers.tend)
 		q.work.Go(q.reopen)

@@ -85,7 +85,10 @@ func (p *port) track(c net.Conn) (net.Conn, error) {
 	return &tracked{c, p}, nil
 }
 
-// close ends the listener and all connections.
+// start accepts connections until close. The listener is one of those that close waits for: it begins others.
+func (p *port) start() { p.work.Go(p.listen) }
+
+// close ends the listener and all connections, and waits for those who serve them.
 func (p *port) close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -128,6 +131,7 @@ func (p *port) listen() {
 			continue
 		}
 		if c, err = p.track(c); err != nil {
+			<-p.slots
 			return
 		}
 		p.work.Go(func() { p.serve(c) })
