@@ -156,7 +156,7 @@ const fetchPatience = 5 * time.Second
 // Fetch sends a follower's fetch.
 func (c *cluster) Fetch(leader metadata.BrokerID, r *isr.RemoteFetch, done func(*isr.RemoteFetched, error)) {
 	// Fetches that wait for nothing come back when others do. A wait is sent in ms.
-	wait := min(r.MaxWait, (grid.Until(r.MaxWait, 0) + time.Millisecond - 1).Truncate(time.Millisecond))
+	wait := (grid.Until(r.MaxWait, 0) + time.Millisecond - 1).Truncate(time.Millisecond)
 	req := &peer.FetchRequest{
 		SessionID: r.SessionID, SessionEpoch: r.SessionEpoch, MaxWait: wait, MinBytes: int32(r.MinBytes), MaxBytes: clamp(r.MaxBytes),
 		Partitions: make([]peer.FetchPartition, 0, len(r.Partitions)),

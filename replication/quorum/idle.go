@@ -90,7 +90,7 @@ func (i *idle) restBeat(term uint64, last func() reach, done <-chan struct{}) {
 		i.mu.Unlock()
 		r := last()
 		left := i.beat - time.Since(r.contact)
-		if verifying || r.term != term || left <= 0 || !pause(min(left, grid.Until(left, 0)), hurry, done) {
+		if verifying || r.term != term || left <= 0 || !pause(grid.Until(left, 0), hurry, done) {
 			return
 		}
 	}
